@@ -1,0 +1,57 @@
+"""Write the JSON Schemas for other languages: `python -m kokuban.schemas.export` (a test keeps them current)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import msgspec
+
+from kokuban.schemas import records
+from kokuban.schemas._base import Wire
+from kokuban.schemas.artifacts import KINDS
+from kokuban.schemas.envelope import Record
+
+BODIES: dict[str, type[Wire]] = {
+    "step.order": records.WorkOrder,
+    "step.claimed": records.Claimed,
+    "step.done": records.Done,
+    "step.failed": records.Failed,
+    "step.released": records.Released,
+    "step.revoked": records.Revoked,
+    "step.journal": records.Journal,
+    "task.final": records.Final,
+    "ctl.lease": records.Lease,
+    "ctl.epoch": records.Epoch,
+}
+"""Record type to the shape of its body (`task.spec` carries the `task` artifact, `artifact` any kind)."""
+
+FOLDER = pathlib.Path(__file__).parent / "json"
+
+
+def all_schemas() -> dict[str, str]:
+    """File name to file content, for every exported schema."""
+    shapes: dict[str, type[Wire]] = {"record": Record, **KINDS, **BODIES}
+    return {f"{name}.json": _render(name, shape) for name, shape in shapes.items()}
+
+
+def _render(name: str, shape: type[Wire]) -> str:
+    schema: dict[str, Any] = msgspec.json.schema(shape)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:kokuban:v1:{name}"}
+    return json.dumps({**head, **schema}, indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    wanted = all_schemas()
+    for path in FOLDER.glob("*.json"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, "utf-8")
+    print(f"{len(wanted)} schemas in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Every NATS name Kokuban uses: subjects, the stream, consumers, buckets. Nothing else in the project spells one.
+
+The board (`kb.>`) is stored and true. The live space (`kl.>`) is core NATS: hints that may be lost.
+A token (task, step, role, kind, name) is `[a-z0-9][a-z0-9_-]*`, at most 64 characters, so it can never widen a subject.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import NamedTuple
+
+BOARD = "BOARD"  # the stream
+BOARD_SUBJECTS = "kb.>"
+PAYLOADS = "KOKUBAN_PAYLOADS"  # the object store for content above the inline limit
+LEASE = "kb.ctl.lease"
+EPOCH_SHARDS = 16
+HINTS = "kl.hint"  # where the server republishes the headers of stored records
+HEARTBEATS = "kl.heartbeat"  # `kl.heartbeat.<role>.<worker>`
+ANNOUNCEMENTS = "kl.artifact"  # `kl.artifact.<task>.<kind>.<name>`
+DELTAS = "kl.delta"  # `kl.delta.<task>.<role>.<step>`: what a model is saying right now
+
+TOKEN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+_TOKEN = re.compile(TOKEN[:-1] + r"\Z")
+
+
+class InvalidName(ValueError):
+    """A name that cannot be part of a subject. Nothing was written."""
+
+
+def token(value: str, field: str) -> str:
+    """Return `value` when it may stand in a subject; raise `InvalidName` naming `field` otherwise."""
+    if not _TOKEN.match(value):
+        raise InvalidName(
+            f"{field}: {value[:80]!r} is not a name: use 1 to 64 of a-z, 0-9, '-' and '_', a letter or digit first"
+        )
+    return value
+
+
+class Address(NamedTuple):
+    """A board subject, parsed. `kind` is spec, work, step, journal, artifact, final; tokens not in it are ''."""
+
+    kind: str
+    task: str
+    role: str = ""
+    step: str = ""
+    rest: tuple[str, ...] = ()
+
+
+def spec(task: str) -> str:
+    return f"kb.task.{task}.spec"
+
+
+def work(task: str, role: str, step: str) -> str:
+    return f"kb.task.{task}.work.{role}.{step}"
+
+
+def register(task: str, role: str, step: str) -> str:
+    """The step register: one compare-and-set chain that says who owns the step."""
+    return f"kb.task.{task}.step.{role}.{step}"
+
+
+def journal(task: str, role: str, step: str) -> str:
+    return f"kb.task.{task}.journal.{role}.{step}"
+
+
+def artifact(task: str, role: str, kind: str, name: str, fence: int) -> str:
+    return f"kb.task.{task}.artifact.{role}.{kind}.{name}.{fence}"
+
+
+def final(task: str) -> str:
+    return f"kb.task.{task}.final"
+
+
+def task_records(task: str) -> str:
+    """The filter that matches every record of one task."""
+    return f"kb.task.{task}.>"
+
+
+def orders_for(role: str) -> str:
+    """The filter of a role's durable consumer."""
+    return f"kb.task.*.work.{role}.*"
+
+
+def consumer(role: str) -> str:
+    """The durable consumer that a role's workers share."""
+    return role
+
+
+def shard(task: str) -> int:
+    """The epoch shard of a task, 0 to `EPOCH_SHARDS` - 1: CRC-32 of the task id, so any language can compute it."""
+    return zlib.crc32(task.encode()) % EPOCH_SHARDS
+
+
+def epoch(shard_number: int) -> str:
+    return f"kb.ctl.epoch.{shard_number}"
+
+
+def heartbeat(role: str, worker: str) -> str:
+    return f"{HEARTBEATS}.{role}.{worker}"
+
+
+def announcement(task: str, kind: str, name: str) -> str:
+    return f"{ANNOUNCEMENTS}.{task}.{kind}.{name}"
+
+
+def delta(task: str, role: str, step: str) -> str:
+    return f"{DELTAS}.{task}.{role}.{step}"
+
+
+_LENGTHS = {"spec": 4, "final": 4, "work": 6, "step": 6, "journal": 6}
+
+
+def parse(subject: str) -> Address | None:
+    """Read a board subject. None for anything the grammar does not know, control subjects included."""
+    parts = subject.split(".")
+    if len(parts) < 4 or parts[0] != "kb" or parts[1] != "task":
+        return None
+    task, kind = parts[2], parts[3]
+    if _LENGTHS.get(kind) == len(parts):
+        return Address(kind, task, *parts[4:6])
+    if kind == "artifact" and len(parts) == 8:
+        return Address(kind, task, parts[4], rest=tuple(parts[5:]))
+    return None
