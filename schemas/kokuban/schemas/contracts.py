@@ -26,11 +26,11 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    concurrency: int = Field(4, ge=1, le=10_000, description="Steps of this role under way at once, on all machines.")
-    steps: int = Field(12, ge=0, description="Model turns.")
-    tool_calls: int = Field(20, ge=0)
-    tokens: int = Field(32_000, ge=0, description="Input and output tokens together.")
-    seconds: int = Field(90, ge=0, le=86_400, description="Wall clock.")
+    concurrency: int = Field(default=4, ge=1, le=10_000, description="Steps of this role under way at once, on all machines.")
+    steps: int = Field(default=12, ge=0, description="Model turns.")
+    tool_calls: int = Field(default=20, ge=0)
+    tokens: int = Field(default=32_000, ge=0, description="Input and output tokens together.")
+    seconds: int = Field(default=90, ge=0, le=86_400, description="Wall clock.")
 
     def allotment(self) -> Allotment:
         return Allotment(steps=self.steps, tool_calls=self.tool_calls, tokens=self.tokens, seconds=self.seconds)
@@ -49,7 +49,7 @@ class Contract(BaseModel):
     produces: tuple[Name, ...] = Field(min_length=1)
     triggers: tuple[Name, ...] = ()
     tools: tuple[Name, ...] = ()
-    model: bool = Field(False, description="Whether the role asks a model.")
+    model: bool = Field(default=False, description="Whether the role asks a model.")
     limits: Limits = Limits()
 
     @model_validator(mode="after")

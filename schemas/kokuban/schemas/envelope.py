@@ -21,7 +21,7 @@ Type = Literal[
 ]  # fmt: skip
 
 
-class Record(Wire, kw_only=True):
+class Record(Wire, frozen=True, kw_only=True):
     """A record on the board: who wrote what, under which authority, from what.
 
     `fence` is the claim's sequence for an owner's write and the epoch's sequence for a leader's. `sha256` is the digest

@@ -74,7 +74,7 @@ def _explain(kind: str, value: Any, most: int) -> tuple[str, ...]:
 
 
 def decode_artifact(kind: str, data: bytes | msgspec.Raw) -> Wire:
-    """Read an artifact that `problems` passed. Raises `msgspec.ValidationError` otherwise, `UnknownKind` for no kind."""
+    """Read what `problems` passed. Raises `msgspec.ValidationError` otherwise, `UnknownKind` for no such kind."""
     if kind not in KINDS:
         raise UnknownKind(kind)
     return _decoder(kind).decode(data)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from kokuban.schemas._base import Count, Digest, Path, Seq, ShortText, Text, Token, Wire
 
 
-class Usage(Wire):
+class Usage(Wire, frozen=True):
     """What a stretch of work cost. Counts add up; `estimated` is true when any part of them is our own estimate."""
 
     input_tokens: Count = 0
@@ -33,7 +33,7 @@ class Usage(Wire):
         )
 
 
-class Allotment(Wire):
+class Allotment(Wire, frozen=True):
     """What one attempt at a step may spend. 0 is none, never unlimited."""
 
     steps: Annotated[int, Meta(ge=0, le=10_000, description="Model turns.")] = 12
@@ -42,7 +42,7 @@ class Allotment(Wire):
     seconds: Annotated[int, Meta(ge=0, le=86_400, description="Wall clock.")] = 90
 
 
-class Ref(Wire):
+class Ref(Wire, frozen=True):
     """An artifact as others name it. `seq` is the record that carries it; `digest` is its identity."""
 
     step: Token
@@ -52,7 +52,7 @@ class Ref(Wire):
     seq: Seq
 
 
-class Feedback(Wire):
+class Feedback(Wire, frozen=True):
     """Why an earlier attempt did not count: data for the next one."""
 
     attempt: Count
@@ -61,7 +61,7 @@ class Feedback(Wire):
     digest: Digest | None = None  # of the critique, when there is one
 
 
-class Teammate(Wire):
+class Teammate(Wire, frozen=True):
     """A role as the planner sees it."""
 
     role: Token
@@ -70,11 +70,13 @@ class Teammate(Wire):
     produces: tuple[Token, ...] = ()
 
 
-class WorkOrder(Wire):
+class WorkOrder(Wire, frozen=True):
     """What the leader asks for. `reg` is the step register's last sequence (0 when it has none): a claim must match it.
 
     `needs` are the steps that it follows, `inputs` the admitted artifacts it may use, `produces` the kinds that its
-    contract allows, `team` the roles that a plan may name (for whoever produces a plan).
+    contract allows, `team` the roles that a plan may name (for whoever produces a plan). `tries` counts the earlier
+    attempts that failed, `recoveries` those that were lost with their worker. `scope` says how much of the task's work
+    is in the tree once this step is done.
     """
 
     reg: Seq
@@ -87,9 +89,11 @@ class WorkOrder(Wire):
     allotment: Allotment = Allotment()
     team: tuple[Teammate, ...] = ()
     scope: Literal["part", "whole"] = "whole"
+    tries: Count = 0
+    recoveries: Count = 0
 
 
-class Opens(Wire):
+class Opens(Wire, frozen=True):
     """A call that is about to be made: written before it is dispatched."""
 
     call: Count
@@ -100,7 +104,7 @@ class Opens(Wire):
     reserved_tokens: Count = 0
 
 
-class Settles(Wire):
+class Settles(Wire, frozen=True):
     """How a call ended. For a model call `result` is the reply, for a tool call its observation and file changes."""
 
     call: Count
@@ -108,14 +112,14 @@ class Settles(Wire):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Journal(Wire):
+class Journal(Wire, frozen=True):
     """One line of a step's log: settles call k and opens call k + 1."""
 
     settles: Settles | None = None
     opens: Opens | None = None
 
 
-class Claimed(Wire):
+class Claimed(Wire, frozen=True):
     """A worker takes the step. This record's sequence is its fence. `opens` may carry the journal's first line."""
 
     order: Seq
@@ -123,7 +127,7 @@ class Claimed(Wire):
     opens: Opens | None = None
 
 
-class Result(Wire):
+class Result(Wire, frozen=True):
     """One artifact inside `done`: inline in `body`, or stored outside under `digest` when too large."""
 
     kind: Token
@@ -133,7 +137,7 @@ class Result(Wire):
     derived_from: tuple[Digest, ...] = ()
 
 
-class Done(Wire):
+class Done(Wire, frozen=True):
     """The owner commits: results, the rest of the usage, and the release of the step in one message.
 
     `settles` closes the journal's last call.
@@ -149,7 +153,7 @@ FailureClass = Literal[
 ]
 
 
-class Failed(Wire):
+class Failed(Wire, frozen=True):
     """The owner gives up the attempt, with the reason. `conflict` names the steps whose work cannot be merged."""
 
     why: FailureClass
@@ -161,14 +165,14 @@ class Failed(Wire):
     paths: tuple[Path, ...] = ()
 
 
-class Released(Wire):
+class Released(Wire, frozen=True):
     """The leader takes the step back from an owner that fell silent, or replaces a lost order. A new order follows."""
 
     why: Literal["silent", "lost", "deadline", "moved"]
     reason: ShortText
 
 
-class Revoked(Wire):
+class Revoked(Wire, frozen=True):
     """The leader seals the step: nothing more is wanted from it."""
 
     reason: ShortText
@@ -177,7 +181,7 @@ class Revoked(Wire):
 State = Literal["done", "failed"]
 
 
-class Final(Wire):
+class Final(Wire, frozen=True):
     """The end of a task, once. `deliverable` and `verdict` prove a `done`."""
 
     state: State
@@ -188,13 +192,13 @@ class Final(Wire):
     usage: Usage = Usage()
 
 
-class Lease(Wire):
+class Lease(Wire, frozen=True):
     """Leadership. The record expires by the server's own clock (`Nats-TTL`); whoever writes the next one leads."""
 
     supervisor: Annotated[str, Meta(max_length=128)]
 
 
-class Epoch(Wire):
+class Epoch(Wire, frozen=True):
     """A new leader's fence for one shard. This record's sequence must be cited by every decision in the shard."""
 
     supervisor: Annotated[str, Meta(max_length=128)]

@@ -6,7 +6,7 @@ from kokuban.schemas._base import Text, Wire
 from kokuban.schemas.records import Ref
 
 
-class Critique(Wire):
+class Critique(Wire, frozen=True):
     """`subject` is the artifact that failed; `text` says why and what to look at, bounded."""
 
     subject: Ref

@@ -11,14 +11,14 @@ from kokuban.schemas.artifacts.patch import FileChange
 from kokuban.schemas.records import Ref
 
 
-class Part(Wire):
+class Part(Wire, frozen=True):
     """One line of the manifest: this changed file comes from these artifacts."""
 
     path: Path
     sources: tuple[Ref, ...]
 
 
-class Deliverable(Wire):
+class Deliverable(Wire, frozen=True):
     """The merged result: `changes` turn the task's workspace `base` into `tree`. `cites` names every artifact used,
     `manifest` says which one each file came from."""
 

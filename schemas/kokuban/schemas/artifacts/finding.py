@@ -11,7 +11,7 @@ from kokuban.schemas._base import Digest, Path, ShortText, Wire
 Line = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
-class Citation(Wire):
+class Citation(Wire, frozen=True):
     """Where the evidence stands: `quote` is verbatim in lines `first` to `last` of `source`, whose bytes hash to
     `sha256`."""
 
@@ -22,7 +22,7 @@ class Citation(Wire):
     sha256: Digest
 
 
-class Finding(Wire):
+class Finding(Wire, frozen=True):
     """A statement that its citations support."""
 
     statement: ShortText

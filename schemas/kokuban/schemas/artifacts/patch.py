@@ -9,7 +9,7 @@ from msgspec import Meta
 from kokuban.schemas._base import Digest, Path, Wire
 
 
-class FileChange(Wire):
+class FileChange(Wire, frozen=True):
     """One file: `text` for UTF-8 content, `base64` for any other, neither for a deletion. `before` and `after` are
     digests of the file's bytes."""
 
@@ -22,7 +22,7 @@ class FileChange(Wire):
     base64: str | None = None
 
 
-class Patch(Wire):
+class Patch(Wire, frozen=True):
     """The changes that turn tree `base` into tree `result`. `diff` shows them to people; `changes` are what counts."""
 
     base: Digest

@@ -11,7 +11,7 @@ from kokuban.schemas._base import ShortText, Token, Wire
 MAX_STEPS = 64
 
 
-class PlanStep(Wire):
+class PlanStep(Wire, frozen=True):
     """One step: who does it, what is wanted, which steps it follows."""
 
     id: Token
@@ -20,7 +20,7 @@ class PlanStep(Wire):
     needs: Annotated[tuple[Token, ...], Meta(max_length=MAX_STEPS)] = ()
 
 
-class Plan(Wire):
+class Plan(Wire, frozen=True):
     """The steps that lead to the goal. The integrating step and the verifying steps are not planned: they are added."""
 
     steps: Annotated[tuple[PlanStep, ...], Meta(min_length=1, max_length=MAX_STEPS)]

@@ -11,7 +11,7 @@ from kokuban.schemas._base import Count, Digest, ShortText, Text, Token, Wire
 Check = Annotated[str, Meta(min_length=1, max_length=4_000, description="A shell command, run in a fresh checkout.")]
 
 
-class TaskSpec(Wire):
+class TaskSpec(Wire, frozen=True):
     """A goal, the content it is about (by digest) and the checks that prove it. Without checks nothing is proven, and
     the result says so."""
 

@@ -10,7 +10,7 @@ from kokuban.schemas._base import Digest, ShortText, Wire
 from kokuban.schemas.records import Ref
 
 
-class CheckResult(Wire):
+class CheckResult(Wire, frozen=True):
     """One check, really run: `before` is its exit code on the unchanged tree where that was needed to judge."""
 
     command: ShortText
@@ -20,7 +20,7 @@ class CheckResult(Wire):
     output: Annotated[str, Meta(max_length=16_384)] = ""
 
 
-class Verdict(Wire):
+class Verdict(Wire, frozen=True):
     """`subject` is what was judged, `tree` the digest of the files the checks ran on.
 
     `scope`: `whole` means every check passed; `part` means that no check got worse (the rest of the task's work is not

@@ -1,0 +1,66 @@
+"""Admission: whether what an owner committed counts (invariant 3). Data in, reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kokuban.blackboard.core.dag import problems_of_plan
+from kokuban.blackboard.core.state import Artifact
+from kokuban.schemas import Deliverable, Plan, Verdict, WorkOrder, digest
+from kokuban.schemas.kinds import decode_artifact, problems
+
+
+class Candidate(NamedTuple):
+    """An artifact that `done` cites. `body` is None when it was said to be stored outside and is not there."""
+
+    kind: str
+    name: str
+    digest: str
+    body: bytes | None
+
+
+def reasons_against(
+    candidates: Sequence[Candidate], order: WorkOrder, role: str, admitted: Mapping[str, Artifact]
+) -> tuple[str, ...]:
+    """Why these results are refused, all or nothing: empty admits every one. Reasons name artifact and field, for the
+    producer to mend."""
+    found: list[str] = []
+    if not candidates:
+        found.append(f"results: empty; the contract asks for {' or '.join(order.produces)}")
+    seen: set[tuple[str, str]] = set()
+    for candidate in candidates:
+        label = f"{candidate.kind} {candidate.name!r}"
+        if (candidate.kind, candidate.name) in seen:
+            found.append(f"{label}: given twice")
+        seen.add((candidate.kind, candidate.name))
+        if candidate.kind not in order.produces:
+            found.append(f"{label}: the role's contract allows only {', '.join(order.produces)}")
+        elif candidate.body is None:
+            found.append(f"{label}: its content is neither in the commit nor stored under its digest")
+        elif digest(candidate.body) != candidate.digest:
+            found.append(f"{label}: its digest is not the digest of its content")
+        else:
+            found += problems(candidate.kind, candidate.body) or _handoff(candidate, order, role, admitted)
+    return tuple(found[:20])
+
+
+def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mapping[str, Artifact]) -> tuple[str, ...]:
+    """What the schema alone cannot say: a plan is a DAG, a verdict is about an input that somebody else made, a
+    deliverable cites what it was given."""
+    assert candidate.body is not None
+    artifact = decode_artifact(candidate.kind, candidate.body)
+    given = {ref.digest for ref in order.inputs}
+    if isinstance(artifact, Plan):
+        return problems_of_plan(artifact, {mate.role for mate in order.team})
+    if isinstance(artifact, Verdict):
+        about = artifact.subject.digest
+        if about not in given:
+            return (f"verdict.subject: {about} is not among the order's inputs",)
+        if about in admitted and admitted[about].role == role:
+            return ("verdict.subject: a role cannot judge what it wrote itself",)
+    if isinstance(artifact, Deliverable):
+        foreign = [ref.digest for ref in artifact.cites if ref.digest not in given]
+        if foreign:
+            return (f"deliverable.cites: not among the order's inputs: {', '.join(foreign[:5])}",)
+    return ()
