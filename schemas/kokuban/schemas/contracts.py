@@ -26,7 +26,7 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    concurrency: int = Field(default=4, ge=1, le=10_000, description="Steps of this role under way at once, on all machines.")
+    concurrency: int = Field(default=4, ge=1, le=10_000, description="Steps under way at once, on all machines.")
     steps: int = Field(default=12, ge=0, description="Model turns.")
     tool_calls: int = Field(default=20, ge=0)
     tokens: int = Field(default=32_000, ge=0, description="Input and output tokens together.")

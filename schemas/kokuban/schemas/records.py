@@ -73,9 +73,9 @@ class Teammate(Wire, frozen=True):
 class WorkOrder(Wire, frozen=True):
     """What the leader asks for. `reg` is the step register's last sequence (0 when it has none): a claim must match it.
 
-    `needs` are the steps that it follows, `inputs` the admitted artifacts it may use, `produces` the kinds that its
-    contract allows, `team` the roles that a plan may name (for whoever produces a plan). `tries` counts the earlier
-    attempts that failed, `recoveries` those that were lost with their worker. `scope` says how much of the task's work
+    `needs` are the steps that it follows, `inputs` the admitted artifacts it may use, `judges` those of them that want
+    a verdict, `produces` the kinds that its contract allows, `team` the roles that a plan may name. `tries` counts the
+    earlier attempts that failed, `recoveries` those that were lost with their worker. `scope` says how much of the task's work
     is in the tree once this step is done.
     """
 
@@ -85,6 +85,7 @@ class WorkOrder(Wire, frozen=True):
     produces: tuple[Token, ...]
     needs: tuple[Token, ...] = ()
     inputs: tuple[Ref, ...] = ()
+    judges: tuple[Digest, ...] = ()
     feedback: tuple[Feedback, ...] = ()
     allotment: Allotment = Allotment()
     team: tuple[Teammate, ...] = ()

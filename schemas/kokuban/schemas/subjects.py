@@ -118,7 +118,8 @@ def parse(subject: str) -> Address | None:
         return None
     task, kind = parts[2], parts[3]
     if _LENGTHS.get(kind) == len(parts):
-        return Address(kind, task, *parts[4:6])
+        role, step = parts[4:6] or ("", "")
+        return Address(kind, task, role, step)
     if kind == "artifact" and len(parts) == 8:
         return Address(kind, task, parts[4], rest=tuple(parts[5:]))
     return None

@@ -42,7 +42,20 @@ def reasons_against(
             found.append(f"{label}: its digest is not the digest of its content")
         else:
             found += problems(candidate.kind, candidate.body) or _handoff(candidate, order, role, admitted)
+    if not found:
+        found += _unjudged(candidates, order)
     return tuple(found[:20])
+
+
+def _unjudged(candidates: Sequence[Candidate], order: WorkOrder) -> list[str]:
+    judged = {
+        decode_artifact("verdict", c.body).subject.digest  # type: ignore[attr-defined]
+        for c in candidates
+        if c.kind == "verdict" and c.body is not None
+    }
+    return [
+        f"verdict: none for {wanted}, which the order asks to judge" for wanted in order.judges if wanted not in judged
+    ]
 
 
 def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mapping[str, Artifact]) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def _order(at: _Context) -> Applied:
     _to(at.board, step, "ordered")
     step.attempt, step.order = at.record.attempt, order
     step.order_seq, step.order_time = at.message.seq, at.message.time
-    step.fence, step.worker, step.reasons, step.failure, step.opened = 0, "", (), None, None
+    step.fence, step.worker, step.reasons, step.why, step.failure, step.opened = 0, "", (), "", None, None
     return Applied(at.task, at.record)
 
 
@@ -256,23 +256,25 @@ def _failed(at: _Context) -> Applied:
     body = msgspec.json.decode(at.record.body, type=Failed)
     owner.usage = owner.usage + body.usage + _settled(body)
     owner.failure, owner.opened, owner.stored = body, None, {}
+    owner.why, owner.reasons = body.why, (body.reason,)
     _to(at.board, owner, "failed")
     return Applied(at.task, at.record)
 
 
 def _released(at: _Context) -> Applied:
-    return _taken_back(at, "released", msgspec.json.decode(at.record.body, type=Released).reason)
+    body = msgspec.json.decode(at.record.body, type=Released)
+    return _taken_back(at, "released", body.why, body.reason)
 
 
 def _revoked(at: _Context) -> Applied:
-    return _taken_back(at, "revoked", msgspec.json.decode(at.record.body, type=Revoked).reason)
+    return _taken_back(at, "revoked", "revoked", msgspec.json.decode(at.record.body, type=Revoked).reason)
 
 
-def _taken_back(at: _Context, status: Status, reason: str) -> Applied:
+def _taken_back(at: _Context, status: Status, why: str, reason: str) -> Applied:
     if at.step is None or not at.step.running:
         raise _Ignored("nothing to take back")
     _to(at.board, at.step, status)
-    at.step.reasons, at.step.stored = (reason,), {}
+    at.step.why, at.step.reasons, at.step.stored = why, (reason,), {}
     return Applied(at.task, at.record)
 
 

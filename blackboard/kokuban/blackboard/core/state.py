@@ -29,7 +29,7 @@ class Step:
     """A step, as its register and orders say.
 
     `reg` is the register's last sequence whoever wrote it: the next order and every compare-and-set cite it. `fence` is
-    the valid claim's sequence, 0 without one.
+    the valid claim's sequence, 0 without one. `why` is the class of a release or failure, `reasons` are for people.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Step:
     results: tuple[Artifact, ...] = ()
     done_seq: int = 0
     reasons: tuple[str, ...] = ()
+    why: str = ""
     failure: Failed | None = None
     opened: Opens | None = None
     usage: Usage = Usage()
@@ -88,7 +89,7 @@ class Task:
 
 @dataclass(slots=True)
 class Board:
-    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps of open tasks, by role."""
+    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps by role."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)

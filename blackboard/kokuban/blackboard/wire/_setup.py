@@ -1,0 +1,71 @@
+"""Making the board: the stream, a durable consumer per role, the payload bucket. Safe to call again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from kokuban.blackboard.wire._bus import Bus, CannotConnect, NoAnswer, Refused, Unavailable
+from kokuban.schemas import subjects
+
+ACK_WAIT_SECONDS = 30
+NAME_IN_USE = 10058
+CONSUMER_MISSING = 10014
+_NS = 1_000_000_000
+_PATIENCE_SECONDS = 10.0
+
+
+async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024**3) -> None:
+    """Create the stream when it is not there, and wait until it answers. Raises `CannotConnect` when it cannot be."""
+    config: dict[str, Any] = {
+        "name": subjects.BOARD, "subjects": [subjects.BOARD_SUBJECTS], "storage": "file", "retention": "limits",
+        "discard": "new", "max_bytes": max_bytes, "allow_direct": True, "allow_msg_ttl": True, "num_replicas": replicas,
+        "duplicate_window": 120 * _NS,
+        "republish": {"src": "kb.task.>", "dest": f"{subjects.HINTS}.>", "headers_only": True},
+    }  # fmt: skip
+    await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
+
+
+async def ensure_roles(bus: Bus, roles: Iterable[str]) -> None:
+    """Create each role's durable consumer of work orders. An existing one is left as it is."""
+    for role in roles:
+        name = subjects.consumer(role)
+        body = {
+            "stream_name": subjects.BOARD, "action": "",
+            "config": {
+                "durable_name": name, "ack_policy": "explicit", "ack_wait": ACK_WAIT_SECONDS * _NS, "max_deliver": -1,
+                "deliver_policy": "all", "replay_policy": "instant", "filter_subject": subjects.orders_for(role),
+                "max_ack_pending": 10_000,
+            },
+        }  # fmt: skip
+        call = f"CONSUMER.CREATE.{subjects.BOARD}.{name}.{subjects.orders_for(role)}"
+        await _until_served(bus, call, body, fine=())
+
+
+async def ack_floor(bus: Bus, role: str) -> int | None:
+    """Every order of the role at or below this sequence has been settled with the consumer. None: no consumer."""
+    try:
+        info = await bus.api(f"CONSUMER.INFO.{subjects.BOARD}.{subjects.consumer(role)}")
+    except Refused as error:
+        if error.code == CONSUMER_MISSING:
+            return None
+        raise
+    return int(info["ack_floor"]["stream_seq"])
+
+
+async def _until_served(bus: Bus, call: str, body: dict[str, Any], *, fine: tuple[int, ...]) -> None:
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + _PATIENCE_SECONDS
+    while True:
+        try:
+            await bus.api(call, body)
+            return
+        except Refused as error:
+            if error.code in fine:
+                return
+            raise CannotConnect(f"NATS: the server refuses {call.split('.')[0].lower()} set-up: {error}") from error
+        except (NoAnswer, Unavailable) as error:
+            if loop.time() > give_up:
+                raise CannotConnect(f"NATS: JetStream does not answer: {error}") from error
+        await asyncio.sleep(0.1)

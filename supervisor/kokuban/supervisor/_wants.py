@@ -1,0 +1,150 @@
+"""What a task wants: the steps that its state calls for now, each with the inputs that it should be done with.
+
+A step comes from the plan, from an artifact that triggers a role, or from the end of all other work. Nobody's code
+names another role's step: roles are told apart by their contracts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kokuban.blackboard.core import Artifact, Task, order_of
+from kokuban.blackboard.core.dag import RESERVED, VERIFY
+from kokuban.schemas import Plan, PlanStep, Ref
+from kokuban.schemas.contracts import Contract, Crew
+
+PLAN, INTEGRATE = RESERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A step that should be done with exactly these inputs. `judges` are the artifacts that it owes a verdict on;
+    `scope` is `whole` when all of the task's work is in its tree."""
+
+    step: str
+    contract: Contract
+    goal: str
+    needs: tuple[str, ...] = ()
+    inputs: tuple[Ref, ...] = ()
+    judges: tuple[str, ...] = ()
+    scope: Literal["part", "whole"] = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`steps` in an order in which each follows its needs; only those whose turn has come. `complete` when all is done,
+    judged and passed."""
+
+    steps: tuple[Want, ...]
+    complete: bool = False
+
+
+def wanted(task: Task, crew: Crew) -> Wanted:
+    """Work out, from what is admitted, which steps should be done now."""
+    first = Want(PLAN, _one(crew, "start"), task.spec.goal)
+    plan = effective_plan(task)
+    if plan is None:
+        return Wanted((first,))
+    found, settled = [first], set[str]()
+    for step in (s for name in order_of(plan) for s in plan.steps if s.id == name):
+        if not settled.issuperset(step.needs):
+            continue
+        if _add(task, crew, want_of(task, crew, plan, step), _closure(plan, step.id), found):
+            settled.add(step.id)
+    if len(settled) < len(plan.steps):
+        return Wanted(tuple(found))
+    end, everything = _one(crew, "end"), order_of(plan)
+    last = Want(INTEGRATE, end, task.spec.goal, everything, _inputs(task, everything, end))
+    complete = _add(task, crew, last, everything, found)
+    return Wanted(tuple(found), complete)
+
+
+def want_of(task: Task, crew: Crew, plan: Plan, step: PlanStep) -> Want:
+    """A planned step, with what the steps before it have produced."""
+    contract = crew[step.role]
+    inputs = _inputs(task, _closure(plan, step.id), contract)
+    return Want(step.id, contract, step.goal, step.needs, inputs, (), _scope(plan, step, crew))
+
+
+def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want]) -> bool:
+    """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done and passed."""
+    found.append(want)
+    if not is_current(task, want):
+        return False
+    results = task.steps[want.step].results
+    for contract in crew.values():
+        triggering = tuple(a.ref for a in results if a.ref.kind in contract.triggers)
+        if triggering:
+            context = tuple(ref for ref in _inputs(task, before, contract) if ref.kind == "patch")
+            judges = tuple(ref.digest for ref in triggering) if "verdict" in contract.produces else ()
+            goal = f"Judge what step {want.step} produced."
+            found.append(
+                Want(f"{VERIFY}{want.step}", contract, goal, (want.step,), context + triggering, judges, want.scope)
+            )
+    judged = {kind for c in crew.values() if "verdict" in c.produces for kind in c.triggers}
+    return all(passed(task, a) for a in results if a.ref.kind in judged)
+
+
+def is_current(task: Task, want: Want) -> bool:
+    """Done, and no input has been replaced since."""
+    step = task.steps.get(want.step)
+    return step is not None and step.status == "done" and step.order is not None and step.order.inputs == want.inputs
+
+
+def passed(task: Task, artifact: Artifact) -> bool:
+    """Whether a verdict names this artifact's digest and is a pass."""
+    found = task.verdicts.get(artifact.ref.digest)
+    return found is not None and found[1].passed
+
+
+def effective_plan(task: Task) -> Plan | None:
+    """The admitted plan, with the needs that later orders added (work redone on top of other work)."""
+    if task.plan is None or PLAN not in task.steps or task.steps[PLAN].status != "done":
+        return None
+    return Plan(tuple(PlanStep(s.id, s.role, s.goal, _needs(task, s)) for s in task.plan.steps))
+
+
+def patch_steps(task: Task, plan: Plan) -> tuple[str, ...]:
+    """The plan's steps whose patches count now, in order."""
+    return tuple(name for name in order_of(plan) if any(a.ref.kind == "patch" for a in _results(task, name)))
+
+
+def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:
+    step = task.steps.get(planned.id)
+    later = step.order.needs if step is not None and step.order is not None else ()
+    return tuple(dict.fromkeys((*planned.needs, *later)))
+
+
+def _closure(plan: Plan, name: str) -> tuple[str, ...]:
+    """Every step that `name` follows, directly or not, in order."""
+    needs = {step.id: step.needs for step in plan.steps}
+    found: set[str] = set()
+    frontier = [*needs[name]]
+    while frontier:
+        need = frontier.pop()
+        if need not in found:
+            found.add(need)
+            frontier += needs[need]
+    return tuple(n for n in order_of(plan) if n in found)
+
+
+def _scope(plan: Plan, step: PlanStep, crew: Crew) -> Literal["part", "whole"]:
+    makers = {s.id for s in plan.steps if "patch" in crew[s.role].produces}
+    return "whole" if makers <= {step.id, *_closure(plan, step.id)} else "part"
+
+
+def _inputs(task: Task, names: Iterable[str], contract: Contract) -> tuple[Ref, ...]:
+    """What these steps produced that counts now and that the contract lets the role consume."""
+    refs = (a.ref for name in names for a in _results(task, name))
+    return tuple(dict.fromkeys(ref for ref in refs if ref.kind in contract.consumes))
+
+
+def _results(task: Task, name: str) -> tuple[Artifact, ...]:
+    step = task.steps.get(name)
+    return step.results if step is not None and step.status == "done" else ()
+
+
+def _one(crew: Crew, when: str) -> Contract:
+    return next(contract for contract in crew.values() if contract.when == when)
