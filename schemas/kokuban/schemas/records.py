@@ -75,7 +75,8 @@ class WorkOrder(Wire, frozen=True):
 
     `needs` are the steps that it follows, `inputs` the admitted artifacts it may use, `judges` those of them that want
     a verdict, `produces` the kinds that its contract allows, `team` the roles that a plan may name. `tries` counts the
-    earlier attempts that failed, `recoveries` those that were lost with their worker. `scope` says how much of the task's work
+    earlier attempts that failed, `recoveries` those that were lost with their worker; `resumes` is the first attempt of
+    this same work, whose journal the owner takes up (0: none). `scope` says how much of the task's work
     is in the tree once this step is done.
     """
 
@@ -92,6 +93,7 @@ class WorkOrder(Wire, frozen=True):
     scope: Literal["part", "whole"] = "whole"
     tries: Count = 0
     recoveries: Count = 0
+    resumes: Count = 0
 
 
 class Opens(Wire, frozen=True):

@@ -143,7 +143,8 @@ def _next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order 
     if step.status == "released" and step.why != "deadline":
         if step.order.recoveries + 1 > RECOVERIES:
             raise _Doomed(f"step {step.id} was lost with its worker {RECOVERIES + 1} times; last: {_joined(step)}")
-        return _order(task, crew, want, step, recoveries=step.order.recoveries + 1)
+        resumes = 0 if changed else step.order.resumes or step.attempt
+        return _order(task, crew, want, step, recoveries=step.order.recoveries + 1, resumes=resumes)
     if changed:
         return _order(task, crew, want, step)
     failure = step.failure
@@ -216,6 +217,7 @@ def _order(
     feedback: Feedback | None = None,
     tries: int | None = None,
     recoveries: int | None = None,
+    resumes: int = 0,
 ) -> Order:
     contract, last = want.contract, step.order if step else None
     kept = (*(last.feedback if last else ()), *((feedback,) if feedback else ()))[-FEEDBACK_KEPT:]
@@ -238,6 +240,7 @@ def _order(
             scope=want.scope,
             tries=tries if tries is not None else (last.tries if last else 0),
             recoveries=recoveries if recoveries is not None else (last.recoveries if last else 0),
+            resumes=resumes,
         ),
     )
 

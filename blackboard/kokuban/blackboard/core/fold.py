@@ -295,7 +295,7 @@ def _settled(body: Journal | Done | Failed) -> Usage:
 
 
 def _check_epoch(at: _Context) -> None:
-    epoch = at.board.epoch_of(at.task.id)
+    epoch = at.record.fence if at.board.filtered else at.board.epoch_of(at.task.id)
     if not at.record.fence or at.record.fence != epoch:
         raise _Ignored(f"epoch {at.record.fence} is not the leader's, {epoch}")
 

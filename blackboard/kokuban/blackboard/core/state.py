@@ -89,13 +89,18 @@ class Task:
 
 @dataclass(slots=True)
 class Board:
-    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps by role."""
+    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps by role.
+
+    `filtered` says that this is a reading of one task's subjects: the epochs are not in it, and what the server checked
+    when it stored a decision stands.
+    """
 
     tasks: dict[str, Task] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     running: Counter[str] = field(default_factory=Counter)
     last_seq: int = 0
     ignored: int = 0
+    filtered: bool = False
 
     def epoch_of(self, task: str) -> int:
         """The sequence that a decision about this task must cite, 0 before any leader."""

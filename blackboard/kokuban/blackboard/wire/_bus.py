@@ -244,6 +244,16 @@ class Bus:
         """The last stored message on `subject`, None when there is none. A replica may lag: believe presence only."""
         return await self._direct({"last_by_subj": subject})
 
+    async def history(self, subject: str, *, after: int = 0) -> list[Stored]:
+        """Every stored message on `subject` after sequence `after`, in order. For short chains: one read each."""
+        found: list[Stored] = []
+        while True:
+            stored = await self._direct({"seq": after + 1, "next_by_subj": subject})
+            if stored is None:
+                return found
+            found.append(stored)
+            after = stored.seq
+
     async def last_seq(self) -> int:
         """The stream's last sequence."""
         info = await self.api(f"STREAM.INFO.{subjects.BOARD}")

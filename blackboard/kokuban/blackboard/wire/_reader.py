@@ -38,13 +38,15 @@ class Reader:
 
     async def run(self) -> None:
         """Read until cancelled. Sets `caught_up` once it has passed what was stored when it started. Raises what
-        `on_record` raises: the position then stands before that record."""
+        `on_record` raises (the position then stands before that record), `BusError` when the connection is closed."""
         failures = 0
         while True:
             try:
                 await self._read_until_dead()
                 failures = 0
             except BusError as error:
+                if self._bus.closed.is_set():
+                    raise
                 failures += 1
                 log.debug("reader starts over", error=str(error), position=self.position)
             await asyncio.sleep(min(2.0, 0.05 * 2**failures) * (0.5 + random.random()))

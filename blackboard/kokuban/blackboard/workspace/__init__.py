@@ -1,0 +1,52 @@
+"""Workspaces as values: trees of files, their digests, packs, changes and merges. Only `_disk` touches a file system.
+
+Invariant: a tree's digest depends on paths, contents and executable bits alone; the same digest is the same tree.
+"""
+
+from kokuban.blackboard.workspace._changes import Change, Mismatch, apply, changes, unified
+from kokuban.blackboard.workspace._disk import check_out_path, checkout, scan, write_out
+from kokuban.blackboard.workspace._merge import Conflict, Conflicts, Merged, merge
+from kokuban.blackboard.workspace._pack import MAX_PACK_BYTES, pack, unpack
+from kokuban.blackboard.workspace._tree import (
+    MAX_BYTES,
+    MAX_FILES,
+    File,
+    Tree,
+    WorkspaceError,
+    check_tree,
+    content_digest,
+    is_text,
+    lines_of,
+    skipped,
+    tree_digest,
+)
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_FILES",
+    "MAX_PACK_BYTES",
+    "Change",
+    "Conflict",
+    "Conflicts",
+    "File",
+    "Merged",
+    "Mismatch",
+    "Tree",
+    "WorkspaceError",
+    "apply",
+    "changes",
+    "check_out_path",
+    "check_tree",
+    "checkout",
+    "content_digest",
+    "is_text",
+    "lines_of",
+    "merge",
+    "pack",
+    "scan",
+    "skipped",
+    "tree_digest",
+    "unified",
+    "unpack",
+    "write_out",
+]

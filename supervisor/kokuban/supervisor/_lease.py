@@ -1,0 +1,95 @@
+"""Leadership: a lease on the server's clock, and the epochs that fence what a leader decides (DESIGN 4.2).
+
+The lease is one record that the server itself expires (`Nats-TTL`). Whoever stores the next one, with "expected last
+sequence 0", leads; so no clock is ever compared. The lease keeps order; the epochs make a late leader harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+
+import structlog
+
+from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Refused, Written, write
+from kokuban.schemas import Epoch, Lease, seal, subjects
+
+TTL_SECONDS = 3
+RENEW_SECONDS = 1.0
+ASK_SECONDS = 0.5
+log = structlog.get_logger("kokuban.lease")
+
+
+class Leadership:
+    """Acquires, renews and gives up the lease, and writes the epochs of a new leader."""
+
+    def __init__(self, bus: Bus, supervisor: str) -> None:
+        self.epochs: dict[int, int] = {}
+        self._bus = bus
+        self._supervisor = supervisor
+        self._seq = 0
+
+    async def acquire(self) -> None:
+        """Wait until this supervisor holds the lease."""
+        while True:
+            try:
+                stored = await self._write_lease(0)
+            except (BusError, Refused) as error:
+                log.debug("no lease yet", error=str(error))
+            else:
+                if isinstance(stored, Written):
+                    self._seq = stored.seq
+                    return
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def raise_epochs(self) -> int:
+        """Fence every earlier leader off, shard by shard; returns the last epoch's sequence. Raises `BusError`."""
+        for shard in range(subjects.EPOCH_SHARDS):
+            subject = subjects.epoch(shard)
+            while True:
+                last = await self._bus.last(subject)
+                op = secrets.token_hex(12)
+                body = Epoch(self._supervisor, shard)
+                data = seal(body, id=op, type="ctl.epoch", worker=self._supervisor, time=_now())
+                stored = await write(self._bus, subject, data, op=op, fence=Fence(subject, last.seq if last else 0))
+                if isinstance(stored, Written):
+                    self.epochs[shard] = stored.seq
+                    break
+        return max(self.epochs.values())
+
+    async def keep(self) -> None:
+        """Renew until the lease is lost, then return."""
+        loop = asyncio.get_running_loop()
+        good_until = loop.time() + TTL_SECONDS
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                stored = await asyncio.wait_for(self._write_lease(self._seq), TTL_SECONDS)
+            except (BusError, Refused, TimeoutError) as error:
+                log.warning("lease not renewed", error=str(error))
+                if loop.time() > good_until:
+                    return
+                continue
+            if isinstance(stored, Conflict):
+                return
+            self._seq, good_until = stored.seq, loop.time() + TTL_SECONDS
+
+    async def give_up(self) -> None:
+        """Let the next supervisor lead at once. Best effort: the lease expires anyway."""
+        try:
+            await self._bus.api(f"STREAM.MSG.DELETE.{subjects.BOARD}", {"seq": self._seq, "no_erase": True}, timeout=1)
+        except (BusError, Refused):
+            log.debug("lease left to expire")
+
+    async def _write_lease(self, after: int) -> Written | Conflict:
+        op = secrets.token_hex(12)
+        data = seal(Lease(self._supervisor), id=op, type="ctl.lease", worker=self._supervisor, time=_now())
+        fence = Fence(subjects.LEASE, after)
+        return await write(
+            self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{TTL_SECONDS}s", patience_seconds=TTL_SECONDS
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
