@@ -240,9 +240,9 @@ class Bus:
         """The stored message at `seq`, None when it is gone."""
         return await self._direct({"seq": seq})
 
-    async def last(self, subject: str) -> Stored | None:
+    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
         """The last stored message on `subject`, None when there is none. A replica may lag: believe presence only."""
-        return await self._direct({"last_by_subj": subject})
+        return await self._direct({"last_by_subj": subject}, timeout)
 
     async def history(self, subject: str, *, after: int = 0) -> list[Stored]:
         """Every stored message on `subject` after sequence `after`, in order. For short chains: one read each."""
@@ -259,8 +259,8 @@ class Bus:
         info = await self.api(f"STREAM.INFO.{subjects.BOARD}")
         return int(info["state"]["last_seq"])
 
-    async def _direct(self, wanted: Mapping[str, Any]) -> Stored | None:
-        message = await self.request(f"$JS.API.DIRECT.GET.{subjects.BOARD}", msgspec.json.encode(wanted))
+    async def _direct(self, wanted: Mapping[str, Any], timeout: float = 5.0) -> Stored | None:
+        message = await self.request(f"$JS.API.DIRECT.GET.{subjects.BOARD}", msgspec.json.encode(wanted), timeout=timeout)
         headers = message.headers or {}
         if "Nats-Sequence" not in headers:
             status = headers.get("Status", "?")

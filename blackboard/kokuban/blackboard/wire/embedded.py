@@ -180,6 +180,7 @@ class EmbeddedServer:
         await self.stop()
 
     async def _launch(self, binary: ServerBinary, lock: int) -> None:
+        os.ftruncate(lock, 0)
         for stale in self._store.glob("*.ports"):
             stale.unlink()
         (self._store / _CONFIG).write_text(self._config(), encoding="utf-8")
@@ -211,7 +212,6 @@ class EmbeddedServer:
             ) from error
         except ConnectionResetError as error:
             raise self._start_failure(log_start) from error
-        os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps({"pid": process.pid, "url": self.url}).encode(), 0)
 
     def _config(self) -> str:
@@ -291,7 +291,6 @@ async def _take_lock(store: Path) -> int:
                     raise EmbeddedServerError(_in_use(store, _read_lock(fd))) from error
                 await asyncio.sleep(0.02)
             else:
-                os.ftruncate(fd, 0)
                 return fd
     except BaseException:
         os.close(fd)

@@ -66,7 +66,7 @@ class _Scanner:
             try:
                 names = sorted(os.listdir(real_folder))
             except OSError as error:
-                self.problems.append((prefix or ".", f"cannot be read ({error.strerror})"))
+                self.problems.append((prefix.rstrip("/") or ".", f"cannot be read ({error.strerror})"))
                 continue
             for name in names:
                 path = prefix + name

@@ -51,6 +51,7 @@ def merge(base: Tree, sides: Sequence[tuple[str, Tree]]) -> Merged | Conflicts:
             merged = _merge_file(old, result, edit)
             if isinstance(merged, str):
                 conflicts.append(Conflict(path, (*origin[path][:at], name), merged))
+                result = None  # in doubt: it must not clash with other paths, too
                 break
             result = merged
         if result is None:

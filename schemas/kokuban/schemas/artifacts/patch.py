@@ -23,10 +23,12 @@ class FileChange(Wire, frozen=True):
 
 
 class Patch(Wire, frozen=True):
-    """The changes that turn tree `base` into tree `result`. `diff` shows them to people; `changes` are what counts."""
+    """The changes that turn tree `base` into tree `result`. `base` is the task's workspace with the patches `onto` merged
+    in. `diff` shows the changes to people; `changes` are what counts."""
 
     base: Digest
     result: Digest
     changes: Annotated[tuple[FileChange, ...], Meta(min_length=1, max_length=5_000)]
     diff: str
+    onto: tuple[Digest, ...] = ()
     summary: Annotated[str, Meta(max_length=4_000)] = ""

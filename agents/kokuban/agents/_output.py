@@ -1,0 +1,22 @@
+"""What a role hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kokuban.schemas import KINDS, Wire
+
+_KIND_OF = {shape: kind for kind, shape in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An artifact to commit, under a name that is unique among its kind in this step, and what it derives from."""
+
+    name: str
+    artifact: Wire
+    derived_from: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return _KIND_OF[type(self.artifact)]

@@ -1,0 +1,189 @@
+"""The owner of one step: every write it makes carries its fence, and the server refuses a stale one (invariant 2)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kokuban.agents._output import Output
+from kokuban.blackboard.wire import Bus, Conflict, Fence, Written, crash_point, write
+from kokuban.schemas import (
+    Claimed,
+    Done,
+    Failed,
+    Journal,
+    Opens,
+    Record,
+    Result,
+    Settles,
+    Wire,
+    WorkOrder,
+    digest,
+    encode,
+    open_record,
+    seal,
+    subjects,
+)
+
+INLINE_BYTES = 256 * 1024
+"""Results larger than this together are stored as artifact records before the commit cites them."""
+
+
+class Fenced(Exception):
+    """This process no longer owns the step: stop, write nothing, acknowledge nothing."""
+
+
+class ResultTooLarge(Exception):
+    """An artifact is above what one record can carry. Nothing of it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A work order as it stands on the board."""
+
+    task: str
+    step: str
+    role: str
+    attempt: int
+    seq: int
+    order: WorkOrder
+    worker: str
+    principal: str | None = None
+    parent: str | None = None
+    trace: str | None = None
+
+    @property
+    def register(self) -> str:
+        return subjects.register(self.task, self.role, self.step)
+
+    @property
+    def journal(self) -> str:
+        return subjects.journal(self.task, self.role, self.step)
+
+    def seal(self, body: Wire, kind: str, op: str, **fields: Any) -> bytes:
+        """A record of this step by this worker."""
+        return seal(
+            body, id=op, type=kind, task=self.task, parent=self.parent, step=self.step, role=self.role,
+            attempt=self.attempt, worker=self.worker, principal=self.principal, trace=self.trace,
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"), **fields,
+        )  # fmt: skip
+
+
+async def claim(bus: Bus, assignment: Assignment, opens: Opens | None = None) -> Owner | None:
+    """Take the step by compare-and-set on its register. None: somebody else has it, or the order is void. Raises
+    `BusError` when it is unknown whether it was taken; the supervisor then takes it back."""
+    op = secrets.token_hex(12)
+    body = Claimed(assignment.seq, assignment.order.reg, opens)
+    data = assignment.seal(body, "step.claimed", op)
+    crash_point("claim:before")
+    stored = await write(bus, assignment.register, data, op=op, fence=Fence(assignment.register, assignment.order.reg))
+    if isinstance(stored, Conflict):
+        return None
+    crash_point("claim:after")
+    return Owner(bus, assignment, stored.seq)
+
+
+class Owner:
+    """The right to write about a step, as long as its register stands at `fence`. `lost` is set when it has moved."""
+
+    def __init__(self, bus: Bus, assignment: Assignment, fence: int) -> None:
+        self.assignment = assignment
+        self.fence = fence
+        self.lost = asyncio.Event()
+        self._bus = bus
+        self._ending = False
+
+    def moved(self) -> None:
+        """Something says that the register moved. While our own end is being written, that write itself will tell."""
+        if not self._ending:
+            self.lost.set()
+
+    async def journal(self, settles: Settles | None, opens: Opens | None) -> None:
+        """Write one line of the journal. Raises `Fenced`, `BusError`."""
+        crash_point("journal:before")
+        await self._write(self.assignment.journal, Journal(settles, opens), "step.journal")
+        crash_point("journal:after")
+
+    async def past(self) -> list[tuple[Record, Journal]]:
+        """What earlier owners of this same work journalled, oldest first."""
+        resumes = self.assignment.order.resumes
+        if not resumes:
+            return []
+        records = [open_record(stored.data) for stored in await self._bus.history(self.assignment.journal)]
+        return [
+            (record, msgspec.json.decode(record.body, type=Journal))
+            for record in records
+            if record.type == "step.journal" and resumes <= record.attempt < self.assignment.attempt
+        ]
+
+    async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: str, prompt: str | None) -> int:
+        """Commit: results, the last settlement and the release in one message. Returns its sequence. Raises `Fenced`,
+        `ResultTooLarge`, `BusError` (unknown)."""
+        bodies = [encode(output.artifact) for output in outputs]
+        inline = sum(map(len, bodies)) <= INLINE_BYTES
+        results = []
+        for output, body in zip(outputs, bodies, strict=True):
+            if not inline:
+                await self._store(output, body, trust)
+            results.append(
+                Result(
+                    output.kind, output.name, digest(body), msgspec.Raw(body) if inline else msgspec.UNSET,
+                    output.derived_from,
+                )
+            )  # fmt: skip
+        self._ending = True
+        crash_point("done:before")
+        derived = tuple(dict.fromkeys(d for output in outputs for d in output.derived_from))
+        body = Done(tuple(results), settles)
+        seq = await self._write(
+            self.assignment.register, body, "step.done", trust=trust, prompt=prompt, derived_from=derived
+        )
+        crash_point("done:after")
+        return seq
+
+    async def failed(self, body: Failed) -> None:
+        """Give the attempt up, with the reason. Raises `Fenced`, `BusError`."""
+        self._ending = True
+        crash_point("failed:before")
+        await self._write(self.assignment.register, body, "step.failed")
+        crash_point("failed:after")
+
+    async def still_owned(self) -> bool:
+        """Ask the register. Believes a move only; an answer that cannot be had changes nothing."""
+        last = await self._bus.last(self.assignment.register, timeout=1.0)
+        return last is None or last.seq <= self.fence
+
+    async def _store(self, output: Output, body: bytes, trust: str) -> None:
+        at = self.assignment
+        if len(body) > self._bus.max_bytes - 4_096:
+            raise ResultTooLarge(
+                f"{output.kind} {output.name!r} has {len(body)} bytes; at most {self._bus.max_bytes - 4_096} fit a record"
+            )
+        subject = subjects.artifact(at.task, at.role, output.kind, output.name, self.fence)
+        data = at.seal(output.artifact, "artifact", secrets.token_hex(12), fence=self.fence, trust=trust)
+        await self._store_fenced(subject, data)
+
+    async def _store_fenced(self, subject: str, data: bytes) -> None:
+        fence = Fence(self.assignment.register, self.fence)
+        if isinstance(await write(self._bus, subject, data, op=open_record(data).id, fence=fence), Conflict):
+            self._lose()
+
+    async def _write(self, subject: str, body: Wire, kind: str, **fields: Any) -> int:
+        if self.lost.is_set():
+            raise Fenced(f"step {self.assignment.step}: the register moved past {self.fence}")
+        op = secrets.token_hex(12)
+        data = self.assignment.seal(body, kind, op, fence=self.fence, **fields)
+        stored = await write(self._bus, subject, data, op=op, fence=Fence(self.assignment.register, self.fence))
+        if isinstance(stored, Written):
+            return stored.seq
+        return self._lose()
+
+    def _lose(self) -> int:
+        self.lost.set()
+        raise Fenced(f"step {self.assignment.step}: the register moved past {self.fence}")

@@ -1,0 +1,114 @@
+"""What a role program gets: the order, its inputs, its own folders, the tape, the model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from kokuban.agents._output import Output
+from kokuban.agents._owner import Assignment
+from kokuban.agents._tape import Tape
+from kokuban.agents.models import Meter
+from kokuban.blackboard._content import Content
+from kokuban.blackboard.core import Ledger
+from kokuban.blackboard.workspace import Conflicts, Mismatch, Tree, apply, merge, tree_digest
+from kokuban.schemas import Patch, Ref, TaskSpec, Wire
+from kokuban.schemas.records import FailureClass
+
+Shape = TypeVar("Shape", bound=Wire)
+
+
+class StepFailed(Exception):
+    """This attempt cannot succeed; `why` is its class. `conflict` names steps whose work does not fit together."""
+
+    def __init__(
+        self, why: FailureClass, reason: str, *, retryable: bool = True, conflict: tuple[str, ...] = (),
+        paths: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.why, self.reason, self.retryable = why, reason, retryable
+        self.conflict, self.paths = conflict, paths
+
+
+@dataclass
+class Work:
+    """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
+    monotonic clock; `say` shows people what is happening and may be lost."""
+
+    assignment: Assignment
+    spec: TaskSpec
+    content: Content
+    tape: Tape
+    ledger: Ledger
+    home: Path
+    deadline: float
+    meter: Meter | None = None
+    max_output_tokens: int = 1_500
+    say: Callable[[str], None] = lambda text: None
+    log: Any = None
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+    async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
+        """The order's inputs of one kind, in the order of the steps that made them."""
+        kind = Output("", shape.__new__(shape)).kind
+        refs = [ref for ref in self.assignment.order.inputs if ref.kind == kind]
+        found = await asyncio.gather(*(self.content.artifact(ref) for ref in refs))
+        return [(ref, item) for ref, item in zip(refs, found, strict=True) if isinstance(item, shape)]
+
+    async def workspace(self) -> Tree:
+        """The task's workspace as it was submitted."""
+        return await self.content.tree(self.spec.workspace)
+
+    async def sources(self) -> Tree:
+        """The task's documents."""
+        return await self.content.tree(self.spec.sources)
+
+    async def start(self) -> tuple[Tree, tuple[str, ...]]:
+        """The workspace with the patches of all inputs merged in, and their digests. Raises `StepFailed`."""
+        patches = await self.inputs(Patch)
+        trees = await self.trees(patches)
+        return self.merge_heads(await self.workspace(), patches, trees), tuple(ref.digest for ref, _ in patches)
+
+    async def trees(self, patches: list[tuple[Ref, Patch]]) -> dict[str, Tree]:
+        """Patch digest to the tree that it gives, for patches in the order of their steps. Raises `StepFailed` when one
+        does not give the files that it names, or builds on work that is not here."""
+        workspace = await self.workspace()
+        trees: dict[str, Tree] = {}
+        for ref, patch in patches:
+            if not trees.keys() >= set(patch.onto):
+                raise StepFailed("input", f"the patch of step {ref.step} builds on work that has been replaced")
+            below = [(r, p) for r, p in patches if r.digest in patch.onto]
+            base = self.merge_heads(workspace, below, trees)
+            result = apply(base, await self.content.changes(patch.changes))
+            if isinstance(result, Mismatch) or (tree_digest(base), tree_digest(result)) != (patch.base, patch.result):
+                raise StepFailed("input", f"the patch of step {ref.step} does not give the files that it names")
+            trees[ref.digest] = result
+        return trees
+
+    @staticmethod
+    def merge_heads(workspace: Tree, patches: list[tuple[Ref, Patch]], trees: dict[str, Tree]) -> Tree:
+        """Three-way merge over the workspace of what these patches give; one that another builds on is part of that.
+        Raises `StepFailed` with class `conflict`, naming steps and paths."""
+        below = {digest for _, patch in patches for digest in patch.onto}
+        sides = [(ref.step, trees[ref.digest]) for ref, _ in patches if ref.digest not in below]
+        merged = merge(workspace, sides)
+        if isinstance(merged, Conflicts):
+            steps = tuple(dict.fromkeys(side for c in merged.conflicts for side in c.sides))
+            text = "; ".join(f"{c.path}: {c.reason} ({', '.join(c.sides)})" for c in merged.conflicts[:10])
+            paths = tuple(c.path for c in merged.conflicts[:50])
+            raise StepFailed("conflict", f"the work of steps {', '.join(steps)} does not fit together: {text}",
+                             conflict=steps, paths=paths)  # fmt: skip
+        return merged.tree
+
+
+class Role(Protocol):
+    """A role's program: give the outputs that the order asks for, or raise `StepFailed`."""
+
+    async def perform(self, work: Work) -> list[Output]: ...

@@ -1,0 +1,128 @@
+"""From what a person wrote after `--model` to a model."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ._errors import ModelConfigError
+from ._model import Model
+
+_OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_KEY = "OPENAI_API_KEY"
+_KEY = "KOKUBAN_API_KEY"
+_WAYS = (
+    ("a server that speaks OpenAI's API (vLLM, llama.cpp, Ollama …)", "--model openai-compatible:NAME --base-url URL"),
+    ("OpenAI, with its key in OPENAI_API_KEY", "--model openai:NAME"),
+    ("a session recorded earlier with --record DIR", "--model recorded:DIR"),
+    ("replies from a file, for tests", "--model scripted:FILE"),
+)
+_EXAMPLES = (
+    "--model openai-compatible:qwen2.5-coder --base-url http://127.0.0.1:8089/v1",
+    "--model openai:gpt-4.1-mini",
+    "--model recorded:recordings/my-task",
+    "--model scripted:replies.json",
+)
+
+
+def describe_ways() -> str:
+    """What to tell a person who configured no model: each way, with one example."""
+    lines = ["No model is configured. Name one with --model:"]
+    for (what, form), example in zip(_WAYS, _EXAMPLES, strict=True):
+        lines += [f"  {form}", f"      {what}; for example {example}"]
+    lines.append(f"Keys come from the environment only: {_OPENAI_KEY} for openai, {_KEY} for openai-compatible.")
+    return "\n".join(lines)
+
+
+def open_model(spec: str, *, base_url: str | None = None, record: Path | None = None, env: Mapping[str, str]) -> Model:
+    """The model that `spec` names; nothing is sent yet.
+
+    `base_url` is the address of an openai-compatible server, up to but without `/chat/completions`. `record` keeps
+    every reply in that folder. Keys are read from `env`: OPENAI_API_KEY goes to OpenAI only, KOKUBAN_API_KEY to the
+    server at `base_url` (which may need none). Raises `ModelConfigError`, a usage error.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind not in ("openai", "openai-compatible", "scripted", "recorded") or not rest.strip():
+        forms = ", ".join(form.removeprefix("--model ") for _, form in _WAYS)
+        raise ModelConfigError(f"{spec!r} names no model; the forms are: {forms}")
+    if base_url is not None and kind != "openai-compatible":
+        raise ModelConfigError(f"a base URL goes with openai-compatible:{rest}, not with {kind}")
+    if kind == "recorded":
+        if record is not None:
+            raise ModelConfigError("a recorded session cannot be recorded again; name a real model to record one")
+        from ._recording import RecordedModel
+
+        return RecordedModel(Path(rest))
+    model: Model
+    if kind == "scripted":
+        from ._scripted import ScriptedModel
+
+        model = ScriptedModel(Path(rest))
+    else:
+        model = _open_server(kind, rest, base_url, env)
+    if record is None:
+        return model
+    from ._recording import Recorder
+
+    if record.exists() and not record.is_dir():
+        raise ModelConfigError(f"{record} is no folder, so nothing can be recorded in it")
+    return Recorder(model, record)
+
+
+def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, str]) -> Model:
+    from ._openai import ChatCompletionsModel  # httpx takes long to import
+
+    if kind == "openai":
+        key = _key(env, _OPENAI_KEY)
+        if key is None:
+            raise ModelConfigError(f"openai:{name} needs a key; set {_OPENAI_KEY} in the environment")
+        return ChatCompletionsModel(
+            f"openai:{name}",
+            model=name,
+            base_url=_OPENAI_URL,
+            key=key,
+            key_name=_OPENAI_KEY,
+            limit_field="max_completion_tokens",
+        )
+    if not base_url:
+        raise ModelConfigError(
+            f"openai-compatible:{name} needs the server's address, for example --base-url http://127.0.0.1:8089/v1"
+        )
+    url, host = _checked(base_url)
+    return ChatCompletionsModel(
+        f"openai-compatible:{name}",
+        model=name,
+        base_url=url,
+        key=_key(env, _KEY),
+        direct=_is_loopback(host),
+    )
+
+
+def _key(env: Mapping[str, str], variable: str) -> str | None:
+    key = env.get(variable, "").strip()
+    # Checked here because the HTTP library shows a header it cannot send, and with it the key.
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ModelConfigError(f"{variable} holds characters that no key has; set it again")
+    return key or None
+
+
+def _checked(base_url: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(base_url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ModelConfigError("the base URL is not an address; it looks like http://127.0.0.1:8089/v1") from error
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ModelConfigError(f"the base URL must hold no user, password or query; put the key into {_KEY}")
+    if parts.scheme not in ("http", "https") or not host or not host.isprintable() or " " in host:
+        raise ModelConfigError(f"the base URL {base_url!r} is not an http(s) address like http://127.0.0.1:8089/v1")
+    return parts.geturl().rstrip("/").removesuffix("/chat/completions"), host
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

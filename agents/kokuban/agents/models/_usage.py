@@ -1,0 +1,16 @@
+"""Our own token estimate, for servers that report none and for reserving a budget before a call."""
+
+from ._canonical import canonical_json, canonical_request
+from ._types import Request
+
+BYTES_PER_TOKEN = 4
+
+
+def estimate_tokens(size_bytes: int) -> int:
+    """About how many tokens `size_bytes` of UTF-8 text are: a quarter of the bytes, rounded up, at least 1."""
+    return max(1, -(-size_bytes // BYTES_PER_TOKEN))
+
+
+def estimate_request_tokens(request: Request) -> int:
+    """About how many input tokens a request costs: messages, tools and schema together."""
+    return estimate_tokens(len(canonical_json(canonical_request(request))))

@@ -1,0 +1,47 @@
+"""The tools of a step: what a model may do, checked before it is done and bounded while it is.
+
+Invariant: no file tool reads or writes outside the step's checkout, and none changes what the checks are made of.
+"""
+
+from kokuban.agents.tools._arguments import canonical
+from kokuban.agents.tools._context import ToolContext
+from kokuban.agents.tools._errors import ToolError
+from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
+from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
+from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
+from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
+from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
+
+BUILT_IN_TOOLS = (
+    LIST_FILES,
+    READ_FILE,
+    SEARCH_FILES,
+    WRITE_FILE,
+    EDIT_FILE,
+    DELETE_FILE,
+    RUN_CHECKS,
+    SEARCH_SOURCES,
+)
+"""Every tool that comes with Kokuban; a role's contract picks from these by name."""
+
+__all__ = [
+    "BUILT_IN_TOOLS",
+    "Arguments",
+    "CheckRules",
+    "CheckRun",
+    "Invalid",
+    "Observation",
+    "Passage",
+    "Registry",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "canonical",
+    "execute",
+    "passages",
+    "protected",
+    "rank",
+    "run_checks_on",
+    "weakened",
+    "with_checks_from",
+]

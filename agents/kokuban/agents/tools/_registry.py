@@ -1,0 +1,145 @@
+"""Tools by name: checked when they are added, and the one authority on whether a call's arguments are valid."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from kokuban.agents.sandbox import clip
+from kokuban.agents.tools._arguments import canonical, normalised
+from kokuban.agents.tools._errors import BadArguments, ToolError
+from kokuban.agents.tools._schema import compiled, describe, problems
+
+if TYPE_CHECKING:
+    from kokuban.agents.tools._context import ToolContext
+
+Tier = Literal["read", "write", "consequential"]
+Effect = Literal["read", "keyed", "other"]
+Run = Callable[["ToolContext", Mapping[str, Any]], Awaitable[str]]
+
+_INVALID_TEXT_BYTES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something a model may call.
+
+    name, description: what the model sees; the description says when to use it.
+    parameters: JSON Schema of the arguments, an object (draft 2020-12 unless `$schema` names another).
+    run: does it; gets valid arguments only; returns what the model sees; raises `ToolError` to tell it what went wrong.
+    tier: "read" changes nothing, "write" changes what can be undone, "consequential" what cannot.
+    effect: "read" and "keyed" may be run again after a crash (nothing is changed, or the same change is made again);
+        "other" may not.
+    timeout_seconds, result_cap_bytes: bounds of one call and of the text it returns.
+    version: changes whenever the same arguments may do something else.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Run
+    tier: Tier = "read"
+    effect: Effect = "read"
+    timeout_seconds: float = 30.0
+    result_cap_bytes: int = 16_384
+    version: str = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A call that may run: its tool, the values it will really get, and their canonical text (for hashes: of repeated
+    calls, approvals and idempotency keys)."""
+
+    tool: Tool
+    values: Mapping[str, Any]
+    canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A call that may not run. `text` tells the model which field is wrong, what is valid, and is bounded."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a call came to, for the model to read. `ok` is false when the tool failed or ran out of time."""
+
+    text: str
+    ok: bool
+
+
+class Registry:
+    """The tools of one step."""
+
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        """Raises `ToolError` as `add` does."""
+        self._tools: dict[str, Tool] = {}
+        self._validators: dict[str, Any] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Add a tool. Raises `ToolError`, and adds nothing, when its name is taken or its schema cannot be used: not an
+        object's schema, invalid for its draft, too large or deep, referring outside itself, or with a pattern that
+        needs backtracking. `format` is never asserted."""
+        if tool.name in self._tools:
+            raise ToolError(f"there is a tool named {tool.name} already")
+        self._validators[tool.name] = compiled(tool.name, tool.parameters)
+        self._tools[tool.name] = tool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tools, in the order they were added."""
+        return tuple(self._tools)
+
+    def specs(self) -> tuple[Tool, ...]:
+        """The tools, in the order they were added; name, description and parameters are what a model is shown."""
+        return tuple(self._tools.values())
+
+    def validate(self, name: str, arguments: object) -> Arguments | Invalid:
+        """Judge a call. Whole numbers written as floats become integers below 2**53; larger ones are rejected, as are
+        NaN, infinities, text that is not Unicode, and what is too large or deep. Never raises."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return Invalid(_bounded(self._unknown(name)))
+        usage = describe(tool.name, tool.parameters)
+        try:
+            values = normalised(arguments)
+        except BadArguments as error:
+            return Invalid(_bounded(f"{name}: {error}. {usage}"))
+        found = problems(self._validators[name], values)
+        if found:
+            return Invalid(_bounded("\n".join([f"{name} was not run; the arguments are not valid:", *found, usage])))
+        return Arguments(tool, values, canonical(values))
+
+    def _unknown(self, name: str) -> str:
+        close = difflib.get_close_matches(name[:100], self._tools, n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        return f"There is no tool named {name[:100]!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
+
+
+async def execute(call: Arguments, context: ToolContext) -> Observation:
+    """Run a valid call within its tool's time and size. Failures come back as text for the model, never as exceptions;
+    cancellation passes through."""
+    tool = call.tool
+    try:
+        async with asyncio.timeout(tool.timeout_seconds):
+            text = await tool.run(context, call.values)
+        ok = True
+    except ToolError as error:
+        text, ok = str(error), False
+    except TimeoutError:
+        text, ok = f"{tool.name} was stopped after {tool.timeout_seconds:g} s; ask for less at once", False
+    except Exception as error:
+        # A tool's bug is the model's observation, not the end of the step; details may hold what it must not see.
+        text, ok = f"{tool.name} failed ({type(error).__name__}); try another way", False
+    return Observation(clip(text, tool.result_cap_bytes) or "(no output)", ok)
+
+
+def _bounded(text: str) -> str:
+    return clip(text, _INVALID_TEXT_BYTES)

@@ -1,0 +1,327 @@
+"""A worker: takes work orders of one role, one per free slot, and runs the role's program as the step's owner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+
+from kokuban.agents._owner import Assignment, Fenced, Owner, ResultTooLarge, claim
+from kokuban.agents._tape import InDoubt, Tape
+from kokuban.agents._work import Role, StepFailed, Work
+from kokuban.agents.models import Meter
+from kokuban.blackboard._content import Content
+from kokuban.blackboard.core import Ledger
+from kokuban.blackboard.wire import ACK_WAIT_SECONDS, Bus, BusError, Delivery, Payloads, Pull, crash_point
+from kokuban.blackboard.workspace import WorkspaceError
+from kokuban.schemas import BadRecord, Failed, Opens, TaskSpec, WorkOrder, encode, open_record, subjects
+from kokuban.schemas.contracts import Contract
+from kokuban.schemas.kinds import decode_artifact
+
+HEARTBEAT_SECONDS = 1.0
+NAK_NEWER = b'-NAK {"delay": 30000000000}'
+ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
+log = structlog.get_logger("kokuban.worker")
+
+
+class Worker:
+    """Runs steps of `contract.role` until cancelled or drained, at most `concurrency` at once.
+
+    `home` is this process's own folder; a step's files live below it and are removed with the step. The worker id is
+    made anew for each process life.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        contract: Contract,
+        role: Role,
+        *,
+        home: Path,
+        meter: Meter | None = None,
+        concurrency: int = 1,
+        on_step: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
+        self._bus = bus
+        self._contract = contract
+        self._role = role
+        self._home = home
+        self._meter = meter
+        self._concurrency = concurrency
+        self._content = Content(bus, Payloads(bus))
+        self._held: dict[str, Delivery] = {}
+        self._owners: dict[str, tuple[Owner, asyncio.Task[None]]] = {}
+        self._steps: set[asyncio.Task[None]] = set()
+        self._draining = asyncio.Event()
+        self._specs: dict[int, TaskSpec] = {}
+        self._pull: Pull | None = None
+
+    async def run(self) -> None:
+        """Work until `drain` has let the last step end. Raises `BusError` when the connection is closed for good."""
+        self._home.mkdir(parents=True, exist_ok=True)
+        watches = [asyncio.create_task(self._beat()), asyncio.create_task(self._keep_held())]
+        hints = await self._bus.subscribe(
+            f"{subjects.HINTS}.{subjects.register('*', self._contract.role, '*')}", self._on_hint
+        )
+        try:
+            await self._pull_for_ever()
+            if self._steps:
+                await asyncio.wait(self._steps)
+        finally:
+            for task in (*watches, *self._steps):
+                task.cancel()
+            await asyncio.gather(*watches, *self._steps, return_exceptions=True)
+            if not self._bus.closed.is_set():
+                await hints.unsubscribe()
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def drain(self) -> None:
+        """Take no more work; `run` returns when the steps under way have ended. Cancel `run` to stop them."""
+        self._draining.set()
+
+    # ------------------------------------------------------------------ taking work
+
+    async def _pull_for_ever(self) -> None:
+        draining = asyncio.create_task(self._draining.wait())
+        closed = asyncio.create_task(self._bus.closed.wait())
+        pause = 0.05
+        try:
+            while not self._draining.is_set():
+                if self._bus.closed.is_set():
+                    raise BusError("the connection to NATS is closed for good")
+                self._pull = pull = Pull(
+                    self._bus, subjects.consumer(self._contract.role), self._on_order, self._on_unfilled
+                )
+                await pull.start()
+                started = time.monotonic()
+                dead = asyncio.create_task(pull.dead.wait())
+                try:
+                    await self._ask()
+                    await asyncio.wait({dead, draining, closed}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    dead.cancel()
+                    await pull.stop()
+                if pull.error is not None:
+                    raise pull.error
+                pause = 0.05 if time.monotonic() - started > 5 else min(2.0, pause * 2)
+                if not self._draining.is_set():
+                    log.debug("consumer is made anew", why=pull.why_dead, worker=self.id)
+                    await asyncio.wait({draining, closed}, timeout=pause * (0.5 + secrets.randbelow(100) / 100))
+        finally:
+            draining.cancel()
+            closed.cancel()
+
+    async def _ask(self) -> None:
+        """Ask for as many orders as there are free slots, never more: a fetched order that waits would age."""
+        pull = self._pull
+        if pull is None or pull.dead.is_set() or self._draining.is_set():
+            return
+        free = self._concurrency - len(self._steps) - pull.outstanding
+        if free > 0:
+            await pull.request(free)
+
+    async def _on_unfilled(self, pull: Pull) -> None:
+        await self._ask()
+
+    async def _on_order(self, pull: Pull, delivery: Delivery) -> None:
+        task = asyncio.create_task(self._handle(delivery))
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        task.add_done_callback(lambda _: asyncio.ensure_future(self._ask()))
+
+    async def _handle(self, delivery: Delivery) -> None:
+        """One order, from delivery to acknowledgement."""
+        assignment = self._read(delivery)
+        if assignment is None:
+            await self._bus.send(delivery.ack, NAK_NEWER if _is_newer(delivery) else TERM)
+            return
+        steplog = log.bind(task=assignment.task, step=assignment.step, attempt=assignment.attempt, worker=self.id)
+        self._held[delivery.ack] = delivery
+        try:
+            owner = await self._claim(assignment)
+            if owner is None:
+                steplog.debug("order is void or taken")
+                await self._bus.send(delivery.ack, TERM)
+                return
+            steplog = steplog.bind(fence=owner.fence)
+            await self._own(owner, delivery, steplog)
+        except Fenced as error:
+            steplog.warning("fenced", reason=str(error))
+        except BusError as error:
+            steplog.warning("left to the supervisor", error=str(error))
+        except Exception:
+            steplog.exception("left to the supervisor")
+        finally:
+            self._held.pop(delivery.ack, None)
+
+    def _read(self, delivery: Delivery) -> Assignment | None:
+        address = subjects.parse(delivery.stored.subject)
+        try:
+            record = open_record(delivery.stored.data)
+            order = msgspec.json.decode(record.body, type=WorkOrder)
+        except (BadRecord, msgspec.ValidationError) as error:
+            log.warning("order is not readable", seq=delivery.stored.seq, error=str(error)[:200])
+            return None
+        if address is None or (record.task, record.step, record.role) != (address.task, address.step, address.role):
+            log.warning("order contradicts its subject", seq=delivery.stored.seq)
+            return None
+        return Assignment(
+            address.task, address.step, address.role, record.attempt, delivery.stored.seq, order, self.id,
+            record.principal, record.parent, record.trace,
+        )  # fmt: skip
+
+    async def _claim(self, assignment: Assignment) -> Owner | None:
+        """Claim, and let go again of an order that is no longer on the board (its task is archived)."""
+        first = self._first_call(assignment)
+        owner = await claim(self._bus, assignment, first)
+        if owner is not None and await self._bus.read(assignment.seq) is None:
+            await owner.failed(Failed("input", "the order is no longer on the board", retryable=False))
+            return None
+        return owner
+
+    def _first_call(self, assignment: Assignment) -> Opens | None:
+        return Opens(1, "model") if self._contract.model and not assignment.order.resumes else None
+
+    # ------------------------------------------------------------------ owning a step
+
+    async def _own(self, owner: Owner, delivery: Delivery, steplog: structlog.stdlib.BoundLogger) -> None:
+        """Run the role's program while the fence holds; commit or fail; only then acknowledge."""
+        key = owner.assignment.register
+        performing = asyncio.create_task(self._perform(owner, steplog))
+        self._owners[key] = (owner, performing)
+        lost = asyncio.create_task(owner.lost.wait())
+        try:
+            await asyncio.wait({performing, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not performing.done():
+                performing.cancel()
+                await asyncio.gather(performing, return_exceptions=True)
+                raise Fenced(f"step {owner.assignment.step}: the register moved past {owner.fence}")
+            performing.result()
+        except asyncio.CancelledError:
+            performing.cancel()
+            await asyncio.gather(performing, return_exceptions=True)
+            raise
+        finally:
+            lost.cancel()
+            self._owners.pop(key, None)
+        crash_point("ack:before")
+        await self._bus.send(delivery.ack, ACK)
+
+    async def _perform(self, owner: Owner, steplog: structlog.stdlib.BoundLogger) -> None:
+        at = owner.assignment
+        started = time.monotonic()
+        home = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=f"{at.step}-", dir=self._home))
+        tape = Tape(owner, self._first_call(at))
+        steplog.info("claimed")
+        try:
+            await tape.load()
+            work = Work(
+                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment, tape.spent), home,
+                started + at.order.allotment.seconds, self._meter, say=self._speaker(at), log=steplog,
+            )  # fmt: skip
+            async with asyncio.timeout(at.order.allotment.seconds):
+                outputs = await self._role.perform(work)
+            trust = "model" if self._contract.model else "system"
+            await owner.done(outputs, tape.last(), trust, getattr(self._role, "prompt_version", None))
+            steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
+        except StepFailed as error:
+            body = Failed(
+                error.why, error.reason, error.retryable, tape.last(), conflict=error.conflict, paths=error.paths
+            )
+            await owner.failed(body)
+            steplog.warning("failed", why=error.why, reason=error.reason[:300])
+        except TimeoutError:
+            reason = f"not done within the step's {at.order.allotment.seconds} s"
+            await owner.failed(Failed("deadline", reason, True, tape.last()))
+            steplog.warning("failed", why="deadline", reason=reason)
+        except (InDoubt, ResultTooLarge, WorkspaceError, LookupError) as error:
+            await owner.failed(
+                Failed("tool" if isinstance(error, InDoubt) else "input", str(error), False, tape.last())
+            )
+            steplog.warning("failed", reason=str(error)[:300])
+        except (Fenced, BusError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            steplog.exception("bug")
+            await owner.failed(Failed("bug", f"the role's program broke: {error!r}"[:2_000], True, tape.last()))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+    async def _spec(self, at: Assignment) -> TaskSpec:
+        if at.order.spec not in self._specs:
+            stored = await self._bus.read(at.order.spec)
+            if stored is None:
+                raise StepFailed("input", f"the task's spec, record {at.order.spec}, is gone", retryable=False)
+            if len(self._specs) >= 64:
+                self._specs.pop(next(iter(self._specs)))
+            spec = decode_artifact("task", open_record(stored.data).body)
+            assert isinstance(spec, TaskSpec)
+            self._specs[at.order.spec] = spec
+        return self._specs[at.order.spec]
+
+    def _speaker(self, at: Assignment) -> Callable[[str], None]:
+        """What a model is saying right now, to whoever listens; dropped rather than waited for."""
+        subject = subjects.delta(at.task, at.role, at.step)
+
+        def say(text: str) -> None:
+            task = asyncio.ensure_future(self._bus.hint(subject, encode({"attempt": at.attempt, "text": text})))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        return say
+
+    # ------------------------------------------------------------------ staying the owner
+
+    async def _beat(self) -> None:
+        """Off the blocked path: tell the supervisor what is held, and ask each register whether it still is."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            owned = [owner for owner, _ in self._owners.values()]
+            holds = [(owner.assignment.task, owner.assignment.step, owner.fence) for owner in owned]
+            if not holds:
+                continue
+            try:
+                await self._bus.hint(subjects.heartbeat(self._contract.role, _token(self.id)), encode({"holds": holds}))
+                for owner, still in zip(owned, await asyncio.gather(*(o.still_owned() for o in owned)), strict=True):
+                    if not still:
+                        owner.moved()
+            except BusError as error:
+                log.debug("heartbeat missed", error=str(error), worker=self.id)
+
+    async def _on_hint(self, message: Msg) -> None:
+        """The server republishes what is stored: a move of a register that we hold is known at once."""
+        subject = message.subject.removeprefix(f"{subjects.HINTS}.")
+        held = self._owners.get(subject)
+        if held is None or not message.headers:
+            return
+        owner, performing = held
+        if int(message.headers.get("Nats-Sequence", "0")) > owner.fence and not performing.done():
+            owner.moved()
+
+    async def _keep_held(self) -> None:
+        while True:
+            await asyncio.sleep(ACK_WAIT_SECONDS / 3)
+            for ack in list(self._held):
+                await self._bus.send(ack, WORKING)
+
+
+def _is_newer(delivery: Delivery) -> bool:
+    try:
+        open_record(delivery.stored.data)
+    except BadRecord as error:
+        return error.newer
+    return False
+
+
+def _token(worker: str) -> str:
+    return worker.lower().replace(".", "-").replace(" ", "-")

@@ -1,0 +1,242 @@
+"""Commands that hang, flood, fork, hide and die: real processes only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kokuban.agents.sandbox import Finished, SandboxError, run
+
+pytestmark = pytest.mark.anyio
+
+
+async def sh(folder: Path, command: str | list[str], **options: Any) -> Finished:
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return await run(command, cwd=work, home=folder / "home", **{"timeout_seconds": 20, **options})
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that is dead and not yet collected by its parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    if not sys.platform.startswith("linux"):
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    """Wait, within bounds, for the end of a process that has been killed by another one."""
+    until = time.monotonic() + 10
+    while is_running(pid):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def pid_in(file: Path) -> int:
+    """The process id that a command writes to a file, as soon as it is whole."""
+    until = time.monotonic() + 10
+    while not file.exists() or not file.read_text().endswith("\n"):
+        assert time.monotonic() < until, f"{file} was not written"
+        time.sleep(0.005)
+    return int(file.read_text())
+
+
+async def test_output_and_exit_code(tmp_path: Path) -> None:
+    done = await sh(tmp_path, "echo out; echo err >&2; exit 3")
+    assert (done.output, done.exit_code, done.signal) == ("out\nerr\n", 3, None)
+    assert (done.output_bytes_total, done.truncated, done.timed_out, done.left_running) == (8, False, False, False)
+    assert not done.ok
+    assert (await sh(tmp_path, ["echo", "a  b; c"])).output == "a  b; c\n"
+
+
+async def test_a_command_that_does_not_exist_is_a_result(tmp_path: Path) -> None:
+    for command in ("no-such-command --x", ["no-such-command"], ["./no/such"]):
+        done = await sh(tmp_path, command)
+        assert done.exit_code == 127
+        assert "not found" in done.output
+    assert (await sh(tmp_path, ["/etc/passwd"])).exit_code == 126
+
+
+async def test_misuse_is_an_exception(tmp_path: Path) -> None:
+    for command in ("", [], [""], "a\0b"):
+        with pytest.raises(SandboxError, match="empty or holds a NUL"):
+            await sh(tmp_path, command)
+    with pytest.raises(SandboxError, match="timeout_seconds"):
+        await sh(tmp_path, "true", timeout_seconds=0)
+    with pytest.raises(SandboxError, match="does not exist"):
+        await run("true", cwd=tmp_path / "nowhere", home=tmp_path / "home", timeout_seconds=5)
+    with pytest.raises(SandboxError, match="could not be started"):
+        await sh(tmp_path, ["echo", "x" * 10_000_000])
+
+
+async def test_a_signal_is_told_from_an_exit_code(tmp_path: Path) -> None:
+    done = await sh(tmp_path, "kill -SEGV $$")
+    assert (done.exit_code, done.signal, done.ok) == (None, signal.SIGSEGV, False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 60 & echo hi",
+        "(sleep 60 >/dev/null 2>&1 &) ; echo hi",
+        "nohup sleep 60 & echo hi",
+        "(trap '' HUP TERM INT; sleep 60) & echo hi",
+        pytest.param(
+            "setsid sleep 60 & sleep 0.1; echo hi", marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+        ),
+        "while true; do sleep 0.01; done & echo hi",
+    ],
+)
+async def test_a_child_left_behind_holds_nothing_up_and_is_killed(tmp_path: Path, command: str) -> None:
+    done = await sh(tmp_path, command)
+    assert "hi\n" in done.output
+    assert done.exit_code == 0
+    assert done.left_running
+    assert done.seconds < 10
+
+
+async def test_the_child_left_behind_is_really_dead(tmp_path: Path) -> None:
+    done = await sh(tmp_path, "sleep 60 & echo $!")
+    assert done.left_running
+    assert gone(int(done.output))
+
+
+async def test_a_child_that_ends_by_itself_soon_is_not_left_running(tmp_path: Path) -> None:
+    done = await sh(tmp_path, "(sleep 0.05; echo late) & echo hi")
+    assert done.output == "hi\nlate\n"
+    assert not done.left_running
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "sleep 60 | cat", "trap '' TERM INT HUP; while :; do sleep 60; done"])
+async def test_a_timeout_kills_the_whole_group(tmp_path: Path, command: str) -> None:
+    done = await sh(tmp_path, f"sleep 61 & echo $!; {command}", timeout_seconds=0.3)
+    assert (done.timed_out, done.exit_code, done.signal) == (True, None, signal.SIGKILL)
+    assert done.seconds < 10
+    assert gone(int(done.output))
+
+
+async def test_cancelling_kills_the_whole_group(tmp_path: Path) -> None:
+    running = asyncio.create_task(sh(tmp_path, "sleep 60 & echo $! > child; wait"))
+    child = await asyncio.to_thread(pid_in, tmp_path / "work" / "child")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert gone(child)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_killed_worker_takes_its_command_along(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import asyncio, sys
+        from pathlib import Path
+        from kokuban.agents.sandbox import run
+        here = Path(sys.argv[1])
+        asyncio.run(run("sleep 60 & echo $! > child; wait; true", cwd=here, home=here / "home", timeout_seconds=60))
+    """)
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) as worker:
+        child = pid_in(tmp_path / "child")
+        worker.kill()
+    assert gone(child)
+
+
+async def test_a_flood_keeps_memory_flat_and_keeps_head_and_tail(tmp_path: Path) -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        done = await sh(tmp_path, "echo first; yes | head -c 200M; echo last", output_cap_bytes=10_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert done.exit_code == 0
+    assert done.truncated
+    assert done.output_bytes_total == 200 * 2**20 + len("first\nlast\n")
+    assert done.output.startswith("first\ny\n")
+    assert done.output.endswith("y\nlast\n")
+    assert len(done.output.encode()) < 10_200
+    assert peak < 4 * 2**20
+
+
+async def test_a_flood_without_end_is_stopped_by_the_clock(tmp_path: Path) -> None:
+    done = await sh(tmp_path, "yes", timeout_seconds=0.3, output_cap_bytes=100)
+    assert done.timed_out
+    assert done.truncated
+
+
+async def test_bad_utf8_is_shown_and_does_not_break(tmp_path: Path) -> None:
+    done = await sh(tmp_path, r"printf 'a\377b\303'")
+    assert done.output == "a\ufffdb\ufffd"
+    assert not done.truncated
+
+
+async def test_there_is_no_input_to_wait_for(tmp_path: Path) -> None:
+    assert (await sh(tmp_path, "cat; echo end")).output == "end\n"
+
+
+async def test_the_environment_is_a_short_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "OPENAI_API_KEY",
+        "KOKUBAN_API_KEY",
+        "KOKUBAN_NATS_URL",
+        "NATS_URL",
+        "AWS_SECRET_ACCESS_KEY",
+        "LD_PRELOAD_X",
+    ):
+        monkeypatch.setenv(name, "a-secret")
+    done = await sh(tmp_path, "env; echo home=$HOME; echo tmp=$TMPDIR; pwd", env_extra={"EXTRA": "1"})
+    assert "a-secret" not in done.output
+    names = {line.partition("=")[0] for line in done.output.splitlines()}
+    assert not any(name.startswith(("KOKUBAN", "NATS")) for name in names)
+    assert {"PATH", "HOME", "TMPDIR", "LANG", "EXTRA"} <= names
+    assert f"home={tmp_path}/home\n" in done.output
+    assert (tmp_path / "home" / "tmp").is_dir()
+    assert done.output.endswith(f"{tmp_path}/work\n")
+
+
+async def test_the_running_python_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert (await sh(tmp_path, "python -c 'print(1)'")).output == "1\n"
+
+
+async def test_the_command_has_a_session_of_its_own(tmp_path: Path) -> None:
+    code = (
+        "import os; print(os.getsid(0) == os.getpgrp() == os.getpid(), os.getsid(0) == int(__import__('sys').argv[1]))"
+    )
+    assert (await sh(tmp_path, [sys.executable, "-c", code, str(os.getsid(0))])).output == "True False\n"
+
+
+@contextlib.contextmanager
+def open_files_unchanged() -> Iterator[None]:
+    count = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+async def test_commands_run_at_once_without_mixing_and_leave_no_handles(tmp_path: Path) -> None:
+    await sh(tmp_path, "true")
+    with open_files_unchanged():
+        done = await asyncio.gather(
+            *(sh(tmp_path, f"sleep 0.05; echo {n}") for n in range(8)), sh(tmp_path, ["no-such"])
+        )
+    assert [d.output for d in done[:8]] == [f"{n}\n" for n in range(8)]
+    assert not any(d.left_running for d in done)
