@@ -11,7 +11,7 @@ import kokuban.agents.models as models
 from kokuban.agents.models import ModelConfigError, describe_ways, open_model
 from kokuban.agents.models._openai import ChatCompletionsModel
 
-LOCAL = "http://127.0.0.1:8089/v1"
+LOCAL = "http://127.0.0.1:8000/v1"
 
 
 def opened(spec: str, **options: Any) -> ChatCompletionsModel:
@@ -64,7 +64,7 @@ def test_the_address_may_be_written_in_several_ways(url: str) -> None:
     [
         None,
         "",
-        "127.0.0.1:8089",
+        "127.0.0.1:8000",
         "ftp://h/v1",
         "http://",
         "http://h:port/v1",

@@ -125,15 +125,14 @@ class Owner:
     async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: str, prompt: str | None) -> int:
         """Commit: results, the last settlement and the release in one message. Returns its sequence. Raises `Fenced`,
         `ResultTooLarge`, `BusError` (unknown)."""
-        bodies = [encode(output.artifact) for output in outputs]
-        inline = sum(map(len, bodies)) <= INLINE_BYTES
+        contents = [encode(output.artifact) for output in outputs]
+        inline = sum(map(len, contents)) <= INLINE_BYTES
         results = []
-        for output, body in zip(outputs, bodies, strict=True):
+        for output, content in zip(outputs, contents, strict=True):
             if not inline:
-                await self._store(output, body, trust)
+                await self._store(output, content, trust)
             results.append(
-                Result(
-                    output.kind, output.name, digest(body), msgspec.Raw(body) if inline else msgspec.UNSET,
+                Result(output.kind, output.name, digest(content), msgspec.Raw(content) if inline else msgspec.UNSET,
                     output.derived_from,
                 )
             )  # fmt: skip
@@ -163,7 +162,7 @@ class Owner:
         at = self.assignment
         if len(body) > self._bus.max_bytes - 4_096:
             raise ResultTooLarge(
-                f"{output.kind} {output.name!r} has {len(body)} bytes; at most {self._bus.max_bytes - 4_096} fit a record"
+                f"{output.kind} {output.name!r} has {len(body)} bytes; a record takes {self._bus.max_bytes - 4_096}"
             )
         subject = subjects.artifact(at.task, at.role, output.kind, output.name, self.fence)
         data = at.seal(output.artifact, "artifact", secrets.token_hex(12), fence=self.fence, trust=trust)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kokuban.agents._output import Output
+from kokuban.agents._output import Output, kind_of
 from kokuban.agents._owner import Assignment
 from kokuban.agents._tape import Tape
 from kokuban.agents.models import Meter
@@ -48,6 +48,7 @@ class Work:
     deadline: float
     meter: Meter | None = None
     max_output_tokens: int = 1_500
+    native_tools: bool = False
     say: Callable[[str], None] = lambda text: None
     log: Any = None
 
@@ -57,7 +58,7 @@ class Work:
 
     async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
         """The order's inputs of one kind, in the order of the steps that made them."""
-        kind = Output("", shape.__new__(shape)).kind
+        kind = kind_of(shape)
         refs = [ref for ref in self.assignment.order.inputs if ref.kind == kind]
         found = await asyncio.gather(*(self.content.artifact(ref) for ref in refs))
         return [(ref, item) for ref, item in zip(refs, found, strict=True) if isinstance(item, shape)]

@@ -1,4 +1,4 @@
-"""The bounded agent loop (DESIGN 6). The runtime, not the model, holds schemas, permissions, budgets, state and the end.
+"""The bounded agent loop (DESIGN 6). The runtime, not the model, holds schemas, permissions, budgets and the end.
 
     ready → model → (final | validate) → policy → pending → execute → observe → model …
 
@@ -7,7 +7,6 @@ Every exit is named: the accepted value, or `StepFailed` with steps, tool_calls,
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -56,12 +55,16 @@ class Wrong:
 
 
 class Dialog(Protocol):
-    """What the model is shown, and how its replies are read. It keeps the conversation; the loop keeps the rules."""
+    """What the model is shown, and how its replies are read. It keeps the conversation; the loop keeps the rules.
+
+    `finished` may end the step after tool calls, when the runtime itself sees that the goal is reached.
+    """
 
     async def request(self) -> Request: ...
     def read(self, reply: Reply) -> Final | Calls | Wrong: ...
     async def accept(self, value: Any) -> str | None: ...
     async def observe(self, call: Call, observation: Observation) -> None: ...
+    def finished(self) -> Final | None: ...
     def object(self, text: str) -> None: ...
 
 
@@ -85,14 +88,16 @@ class Loop:
             action = self.dialog.read(reply)
             if isinstance(action, Wrong):
                 self.dialog.object(action.text)
-            elif isinstance(action, Final):
-                objection = await self.dialog.accept(action.value)
-                if objection is None:
-                    return action.value
-                self.dialog.object(objection)
-            else:
+                continue
+            if isinstance(action, Calls):
                 for call in action.calls:
                     await self.dialog.observe(call, await self.act(call))
+            final = self.dialog.finished() if isinstance(action, Calls) else action
+            if final is not None:
+                objection = await self.dialog.accept(final.value)
+                if objection is None:
+                    return final.value
+                self.dialog.object(objection)
 
     # ------------------------------------------------------------------ model
 
@@ -155,18 +160,17 @@ class Loop:
 
     # ------------------------------------------------------------------ tools
 
-    async def act(self, call: Call, *, charged: bool = True) -> Observation:
-        """One tool call: parse once, validate, policy, pending, execute. What is refused comes back as data.
-        `charged` is false for what the runtime itself does, such as running the checks after an edit."""
+    async def act(self, call: Call) -> Observation:
+        """One tool call: parse once, validate, policy, pending, execute. What is refused comes back as data."""
         judged = self._judge(call)
         if isinstance(judged, Observation):
             return judged
         ledger, tool = self.work.ledger, judged.tool
-        if charged and ledger.reserve_tool() is not None:
+        if ledger.reserve_tool() is not None:
             raise StepFailed("tool_calls", f"no result after {ledger.allotment.tool_calls} tool calls")
         context = self.context
         assert context is not None
-        cost = Usage(tool_calls=1) if charged else Usage()
+        cost = Usage(tool_calls=1)
 
         async def perform() -> tuple[object, Usage]:
             done = await execute(judged, context)
@@ -203,8 +207,8 @@ class Loop:
         self._seen[key] += 1
         if self._seen[key] > REPEATS_ALLOWED:
             return Observation(
-                f"{call.name} was not run: this same call was made {REPEATS_ALLOWED} times already and its result does not "
-                "change. Use what it said, or do something else.",
+                f"{call.name} was not run: the same call was made {REPEATS_ALLOWED} times already. "
+                "It would say the same again: use what it said, or do something else.",
                 False,
             )
         return judged
@@ -214,8 +218,3 @@ class Loop:
         """Idempotency keys come from the step's identity, never from a provider's call id."""
         at = self.work.assignment
         return f"{at.task}/{at.step}/{at.order.resumes or at.attempt}"
-
-
-def plain(name: str, **arguments: Any) -> Call:
-    """A call that the runtime makes by itself."""
-    return Call("runtime", name, json.dumps(arguments))

@@ -50,7 +50,7 @@ class Worker:
         home: Path,
         meter: Meter | None = None,
         concurrency: int = 1,
-        on_step: Callable[[str, str], None] | None = None,
+        native_tools: bool = False,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
         self._bus = bus
@@ -59,6 +59,7 @@ class Worker:
         self._home = home
         self._meter = meter
         self._concurrency = concurrency
+        self._native_tools = native_tools
         self._content = Content(bus, Payloads(bus))
         self._held: dict[str, Delivery] = {}
         self._owners: dict[str, tuple[Owner, asyncio.Task[None]]] = {}
@@ -228,7 +229,8 @@ class Worker:
             await tape.load()
             work = Work(
                 at, await self._spec(at), self._content, tape, Ledger(at.order.allotment, tape.spent), home,
-                started + at.order.allotment.seconds, self._meter, say=self._speaker(at), log=steplog,
+                started + at.order.allotment.seconds, self._meter,
+                native_tools=self._native_tools, say=self._speaker(at), log=steplog,
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
                 outputs = await self._role.perform(work)

@@ -49,6 +49,7 @@ class Contract(BaseModel):
     produces: tuple[Name, ...] = Field(min_length=1)
     triggers: tuple[Name, ...] = ()
     tools: tuple[Name, ...] = ()
+    requires: tuple[Literal["sources"], ...] = Field(default=(), description="What a task must come with.")
     model: bool = Field(default=False, description="Whether the role asks a model.")
     limits: Limits = Limits()
 

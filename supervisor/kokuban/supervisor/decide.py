@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from kokuban.blackboard.core import Artifact, Step, Task
-from kokuban.schemas import Allotment, Critique, Feedback, Final, Plan, Released, Revoked, Verdict, WorkOrder
+from kokuban.schemas import Allotment, Critique, Feedback, Final, Plan, Released, Revoked, Teammate, Verdict, WorkOrder
 from kokuban.schemas.contracts import Contract, Crew
 from kokuban.schemas.kinds import decode_artifact
 from kokuban.supervisor._wants import INTEGRATE, Want, effective_plan, patch_steps, want_of, wanted
@@ -221,7 +221,7 @@ def _order(
 ) -> Order:
     contract, last = want.contract, step.order if step else None
     kept = (*(last.feedback if last else ()), *((feedback,) if feedback else ()))[-FEEDBACK_KEPT:]
-    team = tuple(c.teammate() for c in crew.values() if c.when == "planned") if "plan" in contract.produces else ()
+    team = _team(task, crew) if "plan" in contract.produces else ()
     return Order(
         want.step,
         contract.role,
@@ -243,6 +243,12 @@ def _order(
             resumes=resumes,
         ),
     )
+
+
+def _team(task: Task, crew: Crew) -> tuple[Teammate, ...]:
+    """The roles that a plan may name: those for which the task brings what they require."""
+    given = {"sources"} if task.spec.sources is not None else set()
+    return tuple(c.teammate() for c in crew.values() if c.when == "planned" and given.issuperset(c.requires))
 
 
 def allotment(task: Task, contract: Contract) -> Allotment:

@@ -18,7 +18,7 @@ _WAYS = (
     ("replies from a file, for tests", "--model scripted:FILE"),
 )
 _EXAMPLES = (
-    "--model openai-compatible:qwen2.5-coder --base-url http://127.0.0.1:8089/v1",
+    "--model openai-compatible:qwen2.5-coder --base-url http://127.0.0.1:8000/v1",
     "--model openai:gpt-4.1-mini",
     "--model recorded:recordings/my-task",
     "--model scripted:replies.json",
@@ -86,7 +86,7 @@ def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, s
         )
     if not base_url:
         raise ModelConfigError(
-            f"openai-compatible:{name} needs the server's address, for example --base-url http://127.0.0.1:8089/v1"
+            f"openai-compatible:{name} needs the server's address, for example --base-url http://127.0.0.1:8000/v1"
         )
     url, host = _checked(base_url)
     return ChatCompletionsModel(
@@ -111,11 +111,11 @@ def _checked(base_url: str) -> tuple[str, str]:
         parts = urlsplit(base_url.strip())
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise ModelConfigError("the base URL is not an address; it looks like http://127.0.0.1:8089/v1") from error
+        raise ModelConfigError("the base URL is not an address; it looks like http://127.0.0.1:8000/v1") from error
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ModelConfigError(f"the base URL must hold no user, password or query; put the key into {_KEY}")
     if parts.scheme not in ("http", "https") or not host or not host.isprintable() or " " in host:
-        raise ModelConfigError(f"the base URL {base_url!r} is not an http(s) address like http://127.0.0.1:8089/v1")
+        raise ModelConfigError(f"the base URL {base_url!r} is not an http(s) address like http://127.0.0.1:8000/v1")
     return parts.geturl().rstrip("/").removesuffix("/chat/completions"), host
 
 

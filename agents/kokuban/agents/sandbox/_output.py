@@ -37,7 +37,7 @@ class HeadTail:
             return _bounded(whole.decode(errors="replace"), self._cap, self.total)
         # A character cut at either edge is dropped; it is not bad UTF-8.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
-        start = next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+        start = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), len(tail) if len(tail) < 4 else 0)
         return _joined(head, tail[start:].decode(errors="replace"), self._cap, self.total)
 
 

@@ -10,6 +10,7 @@ from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Regi
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
+from kokuban.agents.tools.lines import REPLACE_LINES
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
 
 BUILT_IN_TOOLS = (
@@ -18,6 +19,7 @@ BUILT_IN_TOOLS = (
     SEARCH_FILES,
     WRITE_FILE,
     EDIT_FILE,
+    REPLACE_LINES,
     DELETE_FILE,
     RUN_CHECKS,
     SEARCH_SOURCES,
@@ -26,6 +28,14 @@ BUILT_IN_TOOLS = (
 
 __all__ = [
     "BUILT_IN_TOOLS",
+    "DELETE_FILE",
+    "EDIT_FILE",
+    "LIST_FILES",
+    "READ_FILE",
+    "RUN_CHECKS",
+    "SEARCH_FILES",
+    "SEARCH_SOURCES",
+    "WRITE_FILE",
     "Arguments",
     "CheckRules",
     "CheckRun",

@@ -6,6 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from kokuban.blackboard.workspace import Tree
 
@@ -20,7 +21,7 @@ _WRAPPED = re.compile(
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _RUNS_MODULES = re.compile(r"python[\d.]*|pypy[\d.]*|coverage")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_TEST_RUNNERS = frozenset({"pytest", "py.test", "unittest", "nose2"})
+_TAKE_MODULES = frozenset({"unittest", "nose2"})
 # Programs whose arguments are what they look at, not what they run.
 _LOOKERS = frozenset({
     "mypy", "pyright", "ruff", "flake8", "pylint", "black", "isort", "compileall", "py_compile", "pyflakes", "bandit",
@@ -67,7 +68,9 @@ class Commands:
             self.bare.add(program.lower())
         self.programs.add(program.lower())
         if program == "cd" and arguments:
-            self._at = posixpath.normpath(posixpath.join(self._at, arguments[0]))
+            self._at = self._path(arguments[0])
+            self._add_folder(".")
+            return
         if program in _SHELLS and "-c" in arguments[:-1]:
             self._read_line(arguments[arguments.index("-c") + 1])
             return
@@ -76,12 +79,12 @@ class Commands:
             program, arguments = arguments[at], arguments[at + 1 :]
             self.programs.add(program.lower())
             self._add_module(program)
-        for argument in arguments:
+        for option, argument in pairwise(["", *arguments]):
             for part in {argument, argument.partition("=")[2]} - {""}:
                 self._add_folder(part)
                 if program not in _LOOKERS:
                     self._add_path(part)
-                if program in _TEST_RUNNERS:
+                if program in _TAKE_MODULES or option == "-p":
                     self._add_module(part)
 
     def _add_path(self, word: str) -> None:

@@ -54,12 +54,13 @@ class Contained:
     def read(self, path: str) -> File:
         """The file at `path`, at most 8 MiB."""
         with self._parent(path) as (folder, name), _explained(path):
-            # Without O_NONBLOCK a pipe in the place of a file would hold us for ever.
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-            with open(handle, "rb") as file:
-                mode = os.fstat(handle).st_mode
-                if stat.S_ISDIR(mode):
-                    raise ToolError(f"{path!r} is a folder; list_files shows what it holds")
+
+            def opener(name: str, flags: int) -> int:
+                # Without O_NONBLOCK a pipe in the place of a file would hold us for ever.
+                return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+
+            with open(name, "rb", opener=opener) as file:
+                mode = os.fstat(file.fileno()).st_mode
                 if not stat.S_ISREG(mode):
                     raise ToolError(f"{path!r} is not a regular file")
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -81,8 +82,10 @@ class Contained:
         with self._parent(path, make=True) as (folder, name), _explained(path):
             with contextlib.suppress(FileNotFoundError):
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    raise IsADirectoryError
                 if not stat.S_ISREG(mode):
-                    raise ToolError(f"{path!r} is a folder, a link or a special file; choose another path")
+                    raise ToolError(f"{path!r} is a link or a special file; choose another path")
             # A new file and a rename: a hard link to the old one, wherever it is, keeps the old content.
             temporary = f".{secrets.token_hex(8)}.tmp"
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
@@ -163,6 +166,8 @@ def _explained(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise _Missing(f"there is no {shown}; list_files shows what there is") from error
+    except IsADirectoryError as error:
+        raise ToolError(f"{shown} is a folder; list_files shows what it holds") from error
     except OSError as error:
         # O_NOFOLLOW and O_DIRECTORY report a link as "not a directory" or "too many links".
         raise ToolError(

@@ -8,5 +8,5 @@ class ToolError(Exception):
     changed."""
 
 
-class BadArguments(Exception):
+class BadArguments(ToolError):
     """Arguments that are not plain, bounded JSON."""

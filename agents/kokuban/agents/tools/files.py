@@ -50,7 +50,7 @@ async def _read_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path = arguments["path"]
     start, most = arguments.get("start_line", 1), arguments.get("max_lines", _PAGE_LINES)
     with Contained(context.checkout) as files:
-        lines = lines_of(_text(path, files.read(path)).encode()) or [""]
+        lines = lines_of(text_of(path, files.read(path)).encode()) or [""]
     if start > len(lines):
         raise ToolError(f"{path} has only {len(lines):,} lines; ask for a start_line from 1 to {len(lines):,}")
     page: list[str] = []
@@ -100,7 +100,7 @@ async def _write_file(context: ToolContext, arguments: Mapping[str, Any]) -> str
     path, content = arguments["path"], arguments["content"].encode()
     with Contained(context.checkout) as files:
         old = files.find(path)
-        _put(context, files, path, File(content, old is not None and old.executable))
+        put(context, files, path, File(content, old is not None and old.executable))
     lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
     return f"{'Replaced' if old else 'Wrote'} {path} ({lines:,} lines)."
 
@@ -111,7 +111,7 @@ async def _edit_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
         raise ToolError("old and new are the same text; nothing would change")
     with Contained(context.checkout) as files:
         file = files.read(path)
-        text = _text(path, file)
+        text = text_of(path, file)
         if "\r\n" in text and "\r\n" not in old:  # models write LF; the file keeps its own line ends
             old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
         times = text.count(old)
@@ -119,7 +119,7 @@ async def _edit_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
             raise ToolError(_not_found(path, text, old))
         if times > 1:
             raise ToolError(_ambiguous(path, text, old, times))
-        _put(context, files, path, File(text.replace(old, new).encode(), file.executable))
+        put(context, files, path, File(text.replace(old, new).encode(), file.executable))
     line = text[: text.index(old)].count("\n") + 1
     return f"Edited {path} at line {line}."
 
@@ -168,7 +168,8 @@ async def _delete_file(context: ToolContext, arguments: Mapping[str, Any]) -> st
     return f"Deleted {path}."
 
 
-def _put(context: ToolContext, files: Contained, path: str, file: File) -> None:
+def put(context: ToolContext, files: Contained, path: str, file: File) -> None:
+    """Write a file unless the checks are made of it. Raises `ToolError`; nothing is changed then."""
     _refuse(context, path, file)
     files.write(path, file)
 
@@ -179,7 +180,8 @@ def _refuse(context: ToolContext, path: str, file: File | None) -> None:
         raise ToolError(f"{reason}. Nothing was changed: change the code so that the checks pass as they are.")
 
 
-def _text(path: str, file: File) -> str:
+def text_of(path: str, file: File) -> str:
+    """A file's text. Raises `ToolError` for one that is not text."""
     if not is_text(file.content):
         raise ToolError(f"{path} is not text ({len(file.content):,} bytes); it can only be deleted or replaced")
     return file.content.decode()

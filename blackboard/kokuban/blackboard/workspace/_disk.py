@@ -110,9 +110,7 @@ class _Scanner:
                 "(version control, installed packages and caches are not counted)"
             )
         try:
-            # No link follows and no pipe blocks here, even if somebody changes the folder meanwhile.
-            handle = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(handle, "rb") as file:
+            with open(real, "rb", opener=_open_plainly) as file:
                 content = file.read(self.max_bytes - self.bytes + 1)
         except OSError as error:
             self.problems.append((path, f"cannot be read ({error.strerror})"))
@@ -183,6 +181,11 @@ def _write(tree: Tree, folder: Path) -> None:
         with open(target, "xb") as handle:
             handle.write(file.content)
             os.fchmod(handle.fileno(), 0o755 if file.executable else 0o644)
+
+
+def _open_plainly(path: str, flags: int) -> int:
+    # No link is followed and no pipe blocks, even if somebody changes the folder meanwhile.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _shown(path: str) -> str:

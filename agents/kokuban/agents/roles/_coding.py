@@ -1,0 +1,125 @@
+"""The state of a coder's step: its checkout, what the checks say about it, and when its work may be handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from kokuban.agents._output import Output
+from kokuban.agents._work import Work
+from kokuban.agents.tools import ToolContext, run_checks_on, weakened
+from kokuban.blackboard.workspace import Tree, WorkspaceError, changes, checkout, scan, tree_digest, unified
+from kokuban.schemas import Finding, Opens, Patch, Ref, Usage
+
+REPORT_CHARS = 1_500
+DIFF_BYTES = 60_000
+_MARKS = re.compile(r"^[\s^~?+\-=.]*$")
+_NOISE = ("Traceback (most recent call last)",)
+
+
+@dataclass
+class Coding:
+    """`start` is the tree that the step builds on, `onto` the patches in it, `whole` whether all checks must pass."""
+
+    work: Work
+    context: ToolContext
+    start: Tree
+    onto: tuple[str, ...]
+    findings: list[tuple[Ref, Finding]]
+    whole: bool
+    passed: dict[str, bool] = field(default_factory=dict)
+    passed_before: dict[str, bool] = field(default_factory=dict)
+    report: str = ""
+    changed_since_check: bool = True
+
+    @classmethod
+    async def begin(cls, work: Work) -> Coding:
+        """Check the step's files out and see what the checks say before anything is changed."""
+        start, onto = await work.start()
+        folder = work.home / "checkout"
+        await asyncio.to_thread(checkout, start, folder)
+        context = ToolContext(
+            folder, work.home / "home", start, await work.sources(), work.spec.checks, work.spec.check_seconds
+        )
+        whole = work.assignment.order.scope == "whole"
+        coding = cls(work, context, start, onto, await work.inputs(Finding), whole)
+        await coding.check()
+        coding.passed_before = coding.passed
+        return coding
+
+    @property
+    def was_failing(self) -> bool:
+        """Whether a check failed before the work began: then passing checks are the goal."""
+        return not all(self.passed_before.values())
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether the verifier would pass this: all checks, or for a part of the work, none worse than before."""
+        return all(ok or (not self.whole and not self.passed_before[check]) for check, ok in self.passed.items())
+
+    async def files(self) -> Tree:
+        """The checkout as it is now. Raises `WorkspaceError`."""
+        return await asyncio.to_thread(scan, self.context.checkout)
+
+    async def check(self) -> None:
+        """Run the checks on the files as they are, once for each state of them; a line in the journal like any call."""
+        if not self.changed_since_check:
+            return
+        digest = tree_digest(await self.files())
+
+        async def perform() -> tuple[object, Usage]:
+            runs = await run_checks_on(await self.files(), self.context)
+            report = "\n".join(f"$ {r.command}\n{brief(r.output)}\n{'passed' if r.passed else 'failed'}" for r in runs)
+            return {"report": report, "passed": {r.command: r.passed for r in runs}}, Usage()
+
+        opens = Opens(0, "tool", "run_checks", key=digest)
+        played = await self.work.tape.call(lambda n: Opens(n, opens.kind, opens.tool, key=opens.key), perform)
+        self.report, self.passed = played.result["report"], played.result["passed"]
+        self.changed_since_check = False
+
+    async def objection(self) -> str | None:
+        """Why the work may not be handed over yet, in words for the model; None when it may."""
+        try:
+            files = await self.files()
+        except WorkspaceError as error:
+            return f"The files cannot be handed over: {error}"
+        if tree_digest(files) == tree_digest(self.start):
+            return "Nothing is changed yet: change the files first."
+        weaker = weakened(await self.work.workspace(), files, self.work.spec.checks)
+        if weaker:
+            return "Refused: " + "; ".join(weaker)
+        await self.check()
+        return None if self.acceptable else "Not finished: the checks still fail."
+
+    async def patch(self, summary: str) -> Output:
+        """The runtime's own diff of the checkout against what the step started from."""
+        files = await self.files()
+        diff = unified(self.start, files)
+        patch = Patch(
+            base=tree_digest(self.start),
+            result=tree_digest(files),
+            changes=await self.work.content.to_wire(changes(self.start, files)),
+            diff=diff if len(diff) <= DIFF_BYTES else diff[:DIFF_BYTES] + "\n… (cut)\n",
+            onto=self.onto,
+            summary=summary[:4_000],
+        )
+        order = self.work.assignment.order
+        derived = (*(ref.digest for ref in order.inputs), *(f.digest for f in order.feedback if f.digest))
+        return Output("patch", patch, tuple(dict.fromkeys(derived)))
+
+
+def brief(output: str) -> str:
+    """Check output for a small context: no lines of marks only, no traceback headers; head and tail when long."""
+    lines = [line for line in output.splitlines() if not _MARKS.match(line) and not line.startswith(_NOISE)]
+    text = "\n".join(lines).strip()
+    if len(text) > REPORT_CHARS:
+        text = text[: REPORT_CHARS * 2 // 3] + "\n[…]\n" + text[-REPORT_CHARS // 3 :]
+    return text
+
+
+def cut(value: Any, most: int) -> str:
+    """Text of at most `most` characters."""
+    text = str(value)
+    return text if len(text) <= most else text[:most] + "…"

@@ -1,0 +1,38 @@
+"""What several roles show a model, and what their recordings are keyed by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kokuban.agents._work import Work
+from kokuban.blackboard.workspace import Tree, is_text, tree_digest
+
+
+async def scope_of(work: Work) -> dict[str, Any]:
+    """What a recording depends on beside the words of a request: one changed byte in any of it is another recording."""
+    return {
+        "goal": work.spec.goal,
+        "workspace": tree_digest(await work.workspace()),
+        "sources": tree_digest(await work.sources()),
+        "checks": list(work.spec.checks),
+    }
+
+
+def first_heading(content: bytes) -> str:
+    """The first Markdown heading of a text, '' without one."""
+    if not is_text(content):
+        return ""
+    return next((line.lstrip("# ").strip() for line in content.decode().splitlines() if line.startswith("#")), "")
+
+
+def file_list(tree: Tree, most: int = 200) -> str:
+    """Paths for a prompt, without empty files; bounded."""
+    paths = [path for path, file in tree.items() if file.content]
+    more = f", and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more or "none"
+
+
+def feedback_of(work: Work) -> str:
+    """Why earlier attempts did not count, '' for a first one."""
+    lines = [f"Attempt {f.attempt} did not count ({f.reason}): {f.text}" for f in work.assignment.order.feedback]
+    return "\n\n".join(lines)
