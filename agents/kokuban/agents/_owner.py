@@ -115,7 +115,8 @@ class Owner:
         resumes = self.assignment.order.resumes
         if not resumes:
             return []
-        records = [open_record(stored.data) for stored in await self._bus.history(self.assignment.journal)]
+        stored = await self._bus.patiently(lambda: self._bus.history(self.assignment.journal))
+        records = [open_record(one.data) for one in stored]
         return [
             (record, msgspec.json.decode(record.body, type=Journal))
             for record in records

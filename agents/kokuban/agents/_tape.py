@@ -35,7 +35,7 @@ class Tape:
         self._owner = owner
         self._calls = 0
         self._settled: dict[int, tuple[Opens, Settles]] = {}
-        self._pending: Opens | None = None
+        self._begun: list[Opens] = []
         self._opened = first
         self._unsettled: Settles | None = None
 
@@ -46,8 +46,10 @@ class Tape:
             if line.settles is not None and opened is not None and line.settles.call == opened.call:
                 self._settled[line.settles.call] = (opened, line.settles)
             if line.opens is not None:
+                # Whoever opened call n did not follow the tape beyond it: what it told of later calls is void.
+                self._settled = {k: v for k, v in self._settled.items() if k < line.opens.call}
+                self._begun.append(line.opens)
                 opened = line.opens
-        self._pending = opened if opened is not None and opened.call not in self._settled else None
 
     async def call(
         self,
@@ -58,18 +60,20 @@ class Tape:
     ) -> Played:
         """Make the next call, or play it back. `opens` describes it, given its number; `perform` runs it and returns
         what to keep and what it cost. `repeatable` says whether it may run again when an earlier owner had begun it;
-        if not, and one had, raises `InDoubt`. A tape that tells of another call than this one ends there."""
+        if not, and one had begun the same tool and this life has not played that back, raises `InDoubt`. A tape that
+        tells of another call than this one ends there."""
         self._calls += 1
         number, description = self._calls, opens(self._calls)
         known = self._settled.get(number)
         if known is not None and same_call(known[0], description):
             self.spent = self.spent + known[1].usage
+            self._begun = [b for b in self._begun if (b.call, b.tool) != (number, description.tool)]
             self._unsettled, self._opened = None, None
             return Played(_decoded(known[1]), True)
         self._settled = {k: v for k, v in self._settled.items() if k < number}
-        pending, self._pending = self._pending, None
-        if pending is not None and pending.call == number and not repeatable:
-            raise InDoubt(f"call {number} ({pending.tool}) was begun before and its outcome is unknown")
+        before = next((begun for begun in self._begun if begun.tool == description.tool), None)
+        if before is not None and not repeatable:
+            raise InDoubt(f"call {before.call} ({before.tool}) was begun before and its outcome is unknown")
         if self._opened is None or not same_call(self._opened, description):
             await self._owner.journal(self._unsettled, description)
         self._unsettled = None
@@ -101,7 +105,7 @@ def fingerprint(value: object) -> str:
 
 def same_call(one: Opens, other: Opens) -> bool:
     """The claim's opening says only that a model will be asked: it fits any first model call."""
-    if (one.call, one.kind, one.tool) != (other.call, other.kind, other.tool):
+    if (one.call, one.kind, one.tool, one.key) != (other.call, other.kind, other.tool, other.key):
         return False
     if isinstance(one.arguments, msgspec.UnsetType) or isinstance(other.arguments, msgspec.UnsetType):
         return True

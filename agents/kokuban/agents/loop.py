@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from kokuban.agents._tape import describe, fingerprint
 from kokuban.agents._work import StepFailed, Work
@@ -31,6 +32,7 @@ from kokuban.agents.tools import Arguments, Invalid, Observation, Registry, Tool
 from kokuban.schemas import Opens, Usage
 
 REPEATS_ALLOWED = 2
+CUT_OFF = "the reply was cut off; ask again, for less at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ class Loop:
         except ModelError as error:
             raise StepFailed("model", str(error), retryable=error.retryable) from error
         reply = msgspec.convert(played.result, Reply)
+        if reply.truncated:  # whatever was cut, its calls may look whole and are not to be believed
+            reply = replace(reply, calls=tuple(replace(c, problem=c.problem or CUT_OFF) for c in reply.calls))
         work.ledger.settle(Usage(reply.usage.input_tokens, reply.usage.output_tokens, 1))
         return reply
 

@@ -22,9 +22,18 @@ from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
-from kokuban.blackboard.wire import ACK_WAIT_SECONDS, Bus, BusError, Delivery, Payloads, Pull, crash_point
+from kokuban.blackboard.wire import (
+    ACK_WAIT_SECONDS,
+    Bus,
+    BusError,
+    Delivery,
+    Payloads,
+    Pull,
+    TooLarge,
+    crash_point,
+)
 from kokuban.blackboard.workspace import WorkspaceError
-from kokuban.schemas import BadRecord, Failed, Opens, TaskSpec, WorkOrder, encode, open_record, subjects
+from kokuban.schemas import BadRecord, Failed, Opens, Settles, TaskSpec, WorkOrder, encode, open_record, subjects
 from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
@@ -186,7 +195,7 @@ class Worker:
         """Claim, and let go again of an order that is no longer on the board (its task is archived)."""
         first = self._first_call(assignment)
         owner = await claim(self._bus, assignment, first)
-        if owner is not None and await self._bus.read(assignment.seq) is None:
+        if owner is not None and await self._bus.patiently(lambda: self._bus.read(assignment.seq)) is None:
             await owner.failed(Failed("input", "the order is no longer on the board", retryable=False))
             return None
         return owner
@@ -252,6 +261,12 @@ class Worker:
                 Failed("tool" if isinstance(error, InDoubt) else "input", str(error), False, tape.last())
             )
             steplog.warning("failed", reason=str(error)[:300])
+        except TooLarge as error:
+            # A record that the server does not take: say so in one that it takes, without what made it large.
+            last = tape.last()
+            settles = Settles(last.call, last.usage) if last else None
+            await owner.failed(Failed("input", f"a record of this step is too large: {error}", False, settles))
+            steplog.warning("failed", reason=str(error))
         except (Fenced, BusError, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -262,7 +277,7 @@ class Worker:
 
     async def _spec(self, at: Assignment) -> TaskSpec:
         if at.order.spec not in self._specs:
-            stored = await self._bus.read(at.order.spec)
+            stored = await self._bus.patiently(lambda: self._bus.read(at.order.spec))
             if stored is None:
                 raise StepFailed("input", f"the task's spec, record {at.order.spec}, is gone", retryable=False)
             if len(self._specs) >= 64:

@@ -10,7 +10,7 @@ import msgspec
 
 from kokuban.blackboard.wire import Bus, Payloads
 from kokuban.blackboard.workspace import Change, File, Tree, pack, unpack
-from kokuban.schemas import Done, FileChange, Ref, Wire, digest, open_record, subjects
+from kokuban.schemas import BadRecord, Done, FileChange, Ref, Wire, digest, open_record, subjects
 from kokuban.schemas.kinds import decode_artifact
 
 INLINE_BYTES = 256 * 1024
@@ -31,11 +31,14 @@ class Content:
 
     async def raw(self, ref: Ref) -> bytes:
         """The artifact's JSON, byte for byte. Raises `LookupError`."""
-        stored = await self._bus.read(ref.seq)
+        stored = await self._bus.patiently(lambda: self._bus.read(ref.seq))
         if stored is None:
             raise LookupError(f"artifact {ref.kind} {ref.name!r}: its record {ref.seq} is gone")
-        record = open_record(stored.data)
-        done = msgspec.json.decode(record.body, type=Done)
+        try:
+            record = open_record(stored.data)
+            done = msgspec.json.decode(record.body, type=Done)
+        except (BadRecord, msgspec.ValidationError) as error:
+            raise LookupError(f"artifact {ref.kind} {ref.name!r}: record {ref.seq} holds something else") from error
         for result in done.results:
             if result.digest == ref.digest:
                 if not isinstance(result.body, msgspec.UnsetType):
@@ -46,7 +49,7 @@ class Content:
         raise LookupError(f"artifact {ref.kind} {ref.name!r}: record {ref.seq} holds no {ref.digest}")
 
     async def _stored(self, ref: Ref, subject: str) -> bytes:
-        stored = await self._bus.last(subject)
+        stored = await self._bus.patiently(lambda: self._bus.last(subject))
         body = bytes(open_record(stored.data).body) if stored else b""
         if digest(body) != ref.digest:
             raise LookupError(f"artifact {ref.kind} {ref.name!r}: its stored content is gone")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from kokuban.schemas._base import Count, Digest, Seq, Token, Wire, digest, encode
+from kokuban.schemas._base import Count, Digest, Seq, Token, Wire, check_depth, digest, encode
 
 VERSION = 1
 """The version of the envelope and of the bodies of this release. A reader meets a higher one by leaving it alone."""
@@ -77,6 +77,8 @@ def open_record(data: bytes) -> Record:
     """Decode one record and check its body against its digest. Raises `BadRecord`; a huge or deeply nested input is
     only ever a `BadRecord`, never a crash."""
     try:
+        data.decode()  # the parser skips the body, broken UTF-8 and all
+        check_depth(data)
         record = _record.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise BadRecord(str(error), newer=_is_newer(data)) from error

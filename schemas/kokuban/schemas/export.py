@@ -12,6 +12,7 @@ from kokuban.schemas import records
 from kokuban.schemas._base import Wire
 from kokuban.schemas.artifacts import KINDS
 from kokuban.schemas.envelope import Record
+from kokuban.schemas.subjects import TOKEN, TOKEN_PYTHON
 
 BODIES: dict[str, type[Wire]] = {
     "step.order": records.WorkOrder,
@@ -39,7 +40,8 @@ def all_schemas() -> dict[str, str]:
 def _render(name: str, shape: type[Wire]) -> str:
     schema: dict[str, Any] = msgspec.json.schema(shape)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:kokuban:v1:{name}"}
-    return json.dumps({**head, **schema}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({**head, **schema}, indent=1, ensure_ascii=False)
+    return text.replace(json.dumps(TOKEN_PYTHON), json.dumps(TOKEN)) + "\n"
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from kokuban.schemas._base import Wire
+from kokuban.schemas._base import Wire, check_depth
 from kokuban.schemas.artifacts import KINDS
 
 MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
@@ -51,6 +51,7 @@ def problems(kind: str, data: bytes | msgspec.Raw, *, most: int = 5) -> tuple[st
     if len(bytes(data)) > MAX_ARTIFACT_BYTES:
         return (f"{kind}: {len(bytes(data))} bytes is above the limit of {MAX_ARTIFACT_BYTES}",)
     try:
+        check_depth(data)
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         return (f"{kind}: not JSON: {error}",)

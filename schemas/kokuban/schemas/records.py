@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from kokuban.schemas._base import Count, Digest, Path, Seq, ShortText, Text, Token, Wire
+from kokuban.schemas._base import MAX_COUNT, Count, Digest, Path, Seq, ShortText, Text, Token, Wire
 
 
 class Usage(Wire, frozen=True):
-    """What a stretch of work cost. Counts add up; `estimated` is true when any part of them is our own estimate."""
+    """What a stretch of work cost. Counts add up, at most to what a record can carry; `estimated` is true when any part
+    of them is our own estimate."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -25,10 +26,10 @@ class Usage(Wire, frozen=True):
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            model_calls=self.model_calls + other.model_calls,
-            tool_calls=self.tool_calls + other.tool_calls,
+            input_tokens=min(self.input_tokens + other.input_tokens, MAX_COUNT),
+            output_tokens=min(self.output_tokens + other.output_tokens, MAX_COUNT),
+            model_calls=min(self.model_calls + other.model_calls, MAX_COUNT),
+            tool_calls=min(self.tool_calls + other.tool_calls, MAX_COUNT),
             estimated=self.estimated or other.estimated,
         )
 

@@ -21,7 +21,10 @@ ANNOUNCEMENTS = "kl.artifact"  # `kl.artifact.<task>.<kind>.<name>`
 DELTAS = "kl.delta"  # `kl.delta.<task>.<role>.<step>`: what a model is saying right now
 
 TOKEN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
-_TOKEN = re.compile(TOKEN[:-1] + r"\Z")
+"""As JSON Schema writes it (ECMA 262)."""
+TOKEN_PYTHON = TOKEN[:-1] + r"\Z"
+"""The same for Python, whose `$` also matches before a final newline."""
+_TOKEN = re.compile(TOKEN_PYTHON)
 
 
 class InvalidName(ValueError):
@@ -114,7 +117,7 @@ _LENGTHS = {"spec": 4, "final": 4, "work": 6, "step": 6, "journal": 6}
 def parse(subject: str) -> Address | None:
     """Read a board subject. None for anything the grammar does not know, control subjects included."""
     parts = subject.split(".")
-    if len(parts) < 4 or parts[0] != "kb" or parts[1] != "task":
+    if len(parts) < 4 or parts[0] != "kb" or parts[1] != "task" or not all(map(_TOKEN.match, parts)):
         return None
     task, kind = parts[2], parts[3]
     if _LENGTHS.get(kind) == len(parts):

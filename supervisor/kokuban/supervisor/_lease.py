@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Refused, Written, write
+from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Written, write
 from kokuban.schemas import Epoch, Lease, seal, subjects
 
 TTL_SECONDS = 3
 RENEW_SECONDS = 1.0
-ASK_SECONDS = 0.5
+ASK_SECONDS = 0.25
 log = structlog.get_logger("kokuban.lease")
 
 
@@ -28,14 +28,14 @@ class Leadership:
         self.epochs: dict[int, int] = {}
         self._bus = bus
         self._supervisor = supervisor
-        self._seq = 0
+        self._seq = 0  # of our lease, 0 without one
 
     async def acquire(self) -> None:
         """Wait until this supervisor holds the lease."""
         while True:
             try:
                 stored = await self._write_lease(0)
-            except (BusError, Refused) as error:
+            except BusError as error:
                 log.debug("no lease yet", error=str(error))
             else:
                 if isinstance(stored, Written):
@@ -64,23 +64,28 @@ class Leadership:
         good_until = loop.time() + TTL_SECONDS
         while True:
             await asyncio.sleep(RENEW_SECONDS)
+            asked = loop.time()  # the server counts from a later instant than this
+            if asked > good_until:
+                return
             try:
-                stored = await asyncio.wait_for(self._write_lease(self._seq), TTL_SECONDS)
-            except (BusError, Refused, TimeoutError) as error:
+                stored = await asyncio.wait_for(self._write_lease(self._seq), good_until - asked)
+            except (BusError, TimeoutError) as error:
                 log.warning("lease not renewed", error=str(error))
-                if loop.time() > good_until:
-                    return
                 continue
             if isinstance(stored, Conflict):
+                self._seq = 0
                 return
-            self._seq, good_until = stored.seq, loop.time() + TTL_SECONDS
+            self._seq, good_until = stored.seq, asked + TTL_SECONDS
 
     async def give_up(self) -> None:
-        """Let the next supervisor lead at once. Best effort: the lease expires anyway."""
+        """Let the next supervisor lead at once, if we hold the lease. Best effort: it expires anyway."""
+        if not self._seq:
+            return
         try:
             await self._bus.api(f"STREAM.MSG.DELETE.{subjects.BOARD}", {"seq": self._seq, "no_erase": True}, timeout=1)
-        except (BusError, Refused):
+        except BusError:
             log.debug("lease left to expire")
+        self._seq = 0
 
     async def _write_lease(self, after: int) -> Written | Conflict:
         op = secrets.token_hex(12)

@@ -14,12 +14,14 @@ import structlog
 from nats.aio.msg import Msg
 
 from kokuban.blackboard.core import Applied, Board, Stored
-from kokuban.blackboard.wire import Bus, BusError, ack_floor
+from kokuban.blackboard.wire import Bus, BusError, ack_floor, ensure_roles
 from kokuban.schemas import Released, subjects
 from kokuban.supervisor.decide import Release
 
 SILENCE_SECONDS = 5.0
 LOST_AFTER_SECONDS = 2.0
+STOPPED_SECONDS = 2.0
+"""A pause between two sweeps above this means that we were stopped, and may have heard nothing for that reason."""
 log = structlog.get_logger("kokuban.sweeper")
 
 Key = tuple[str, str]
@@ -41,6 +43,7 @@ class Sweeper:
         self._heard: dict[Key, tuple[int, float]] = {}
         self._ordered: dict[Key, float] = {}
         self._server_time = (0.0, 0.0)
+        self._swept = time.monotonic()
         self._decoder = msgspec.json.Decoder(Heartbeat)
 
     def saw(self, applied: Applied, stored: Stored) -> None:
@@ -104,7 +107,8 @@ class Sweeper:
     async def sweep(self) -> list[tuple[str, Release]]:
         """Steps to take back now."""
         mono = time.monotonic()
-        if not self._bus.connected:
+        stopped, self._swept = mono - self._swept > STOPPED_SECONDS, mono
+        if stopped or not self._bus.connected:
             self.start_over()
             return []
         found = [
@@ -124,13 +128,16 @@ class Sweeper:
             if step.role not in floors:
                 try:
                     floors[step.role] = await ack_floor(self._bus, step.role)
+                    if floors[step.role] is None:
+                        log.warning("consumer of work orders is gone: made anew", role=step.role)
+                        await ensure_roles(self._bus, [step.role])
                 except BusError as error:
                     log.debug("no consumer state", role=step.role, error=str(error))
                     floors[step.role] = None
             floor = floors[step.role]
             if floor is not None and floor >= step.order_seq and step.status == "ordered":
                 found.append(self._release(key, Released("lost", "the order was settled and nobody claimed the step")))
-            else:
+            elif key in self._ordered:  # unless it was claimed while we asked
                 self._ordered[key] = time.monotonic()
         return found
 

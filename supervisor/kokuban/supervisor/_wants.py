@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kokuban.blackboard.core import Artifact, Task, order_of
+from kokuban.blackboard.core import Artifact, Step, Task, order_of
 from kokuban.blackboard.core.dag import RESERVED, VERIFY
-from kokuban.schemas import Plan, PlanStep, Ref
+from kokuban.schemas import Plan, PlanStep, Ref, Verdict
 from kokuban.schemas.contracts import Contract, Crew
 
 PLAN, INTEGRATE = RESERVED
@@ -69,34 +69,50 @@ def want_of(task: Task, crew: Crew, plan: Plan, step: PlanStep) -> Want:
 
 
 def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want]) -> bool:
-    """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done and passed."""
+    """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done and passed. What
+    did not pass is about to be made again: nothing is triggered by it any more."""
     found.append(want)
     if not is_current(task, want):
         return False
     results = task.steps[want.step].results
+    if failed_verdict(task, want.step) is not None:
+        return False
+    settled = True
     for contract in crew.values():
         triggering = tuple(a.ref for a in results if a.ref.kind in contract.triggers)
         if triggering:
             context = tuple(ref for ref in _inputs(task, before, contract) if ref.kind == "patch")
             judges = tuple(ref.digest for ref in triggering) if "verdict" in contract.produces else ()
             goal = f"Judge what step {want.step} produced."
-            found.append(
-                Want(f"{VERIFY}{want.step}", contract, goal, (want.step,), context + triggering, judges, want.scope)
-            )
-    judged = {kind for c in crew.values() if "verdict" in c.produces for kind in c.triggers}
-    return all(passed(task, a) for a in results if a.ref.kind in judged)
+            name, inputs = f"{VERIFY}{want.step}", context + triggering
+            judging = Want(name, contract, goal, (want.step,), inputs, judges, want.scope)
+            found.append(judging)
+            settled = settled and is_current(task, judging) and all(digest in task.verdicts for digest in judges)
+    return settled
 
 
 def is_current(task: Task, want: Want) -> bool:
     """Done, and no input has been replaced since."""
     step = task.steps.get(want.step)
-    return step is not None and step.status == "done" and step.order is not None and step.order.inputs == want.inputs
+    return step is not None and step.status == "done" and not stale(step, want)
 
 
-def passed(task: Task, artifact: Artifact) -> bool:
-    """Whether a verdict names this artifact's digest and is a pass."""
-    found = task.verdicts.get(artifact.ref.digest)
-    return found is not None and found[1].passed
+def stale(step: Step, want: Want) -> bool:
+    """Whether the step's last order gave it other inputs. An input made again with the same digest is the same."""
+    return step.order is None or _identities(step.order.inputs) != _identities(want.inputs)
+
+
+def failed_verdict(task: Task, name: str) -> tuple[Artifact, Verdict] | None:
+    """The first verdict against something that the step has made, with the artifact that carries the verdict."""
+    for artifact in _results(task, name):
+        found = task.verdicts.get(artifact.ref.digest)
+        if found is not None and not found[1].passed:
+            return found
+    return None
+
+
+def _identities(refs: tuple[Ref, ...]) -> list[tuple[str, ...]]:
+    return [(ref.step, ref.kind, ref.name, ref.digest) for ref in refs]
 
 
 def effective_plan(task: Task) -> Plan | None:

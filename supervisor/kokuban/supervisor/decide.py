@@ -12,7 +12,16 @@ from kokuban.blackboard.core import Artifact, Step, Task
 from kokuban.schemas import Allotment, Critique, Feedback, Final, Plan, Released, Revoked, Teammate, Verdict, WorkOrder
 from kokuban.schemas.contracts import Contract, Crew
 from kokuban.schemas.kinds import decode_artifact
-from kokuban.supervisor._wants import INTEGRATE, Want, effective_plan, patch_steps, want_of, wanted
+from kokuban.supervisor._wants import (
+    INTEGRATE,
+    Want,
+    effective_plan,
+    failed_verdict,
+    patch_steps,
+    stale,
+    want_of,
+    wanted,
+)
 
 FEEDBACK_KEPT = 3
 RECOVERIES = 5
@@ -77,6 +86,9 @@ def decide(
     """
     if task.final is not None:
         return [], set()
+    sealed = next((step for step in task.steps.values() if step.status == "revoked"), None)
+    if sealed is not None:  # an end was begun, perhaps by an earlier leader: it is carried through
+        return _ending(task, _joined(sealed)), set()
     try:
         return _decide(task, crew, limits, free, now)
     except _Doomed as doom:
@@ -86,16 +98,18 @@ def decide(
 def _decide(
     task: Task, crew: Crew, limits: Limits, free: MutableMapping[str, int], now: float
 ) -> tuple[list[Command], set[str]]:
+    plan = effective_plan(task)
+    unknown = sorted({step.role for step in plan.steps} - crew.keys()) if plan else []
+    if unknown:
+        raise _Doomed(f"the plan names roles that this supervisor's crew does not have: {', '.join(unknown)}")
     goal = wanted(task, crew)
     if goal.complete:
         return [End(_proven(task))], set()
-    commands: list[Command] = []
+    commands = [command for step in task.steps.values() if step.running for command in _overdue(step, now)]
     orders: list[Order] = []
     for want in goal.steps:
         step = task.steps.get(want.step)
-        if step is not None and step.running:
-            commands += _overdue(step, now)
-        else:
+        if step is None or not step.running:
             order = _next_order(task, crew, want, step)
             if order is not None and order.step not in {o.step for o in orders}:
                 orders.append(order)
@@ -112,7 +126,7 @@ def _decide(
 
 
 def _overdue(step: Step, now: float) -> list[Command]:
-    """A claim whose register moved is nobody's; one that outlived its allotment by far is taken back."""
+    """A step whose register moved is nobody's; a claim that outlived its allotment by far is taken back."""
     if step.moved:
         body = Released("moved", "something else was written on the step's register")
     elif (
@@ -130,11 +144,11 @@ def _next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order 
     """The order that this step needs now, if any. Raises `_Doomed` when its attempts are used up."""
     if step is None or step.order is None:
         return _order(task, crew, want, None)
-    changed = step.order.inputs != want.inputs
-    if step.status == "revoked":
-        return None
+    if step.role != want.contract.role:
+        raise _Doomed(f"step {step.id} belongs to role {step.role}; this supervisor's crew says {want.contract.role}")
+    changed = stale(step, want)
     if step.status == "done":
-        failed = _failed_verdict(task, step)
+        failed = failed_verdict(task, step.id)
         if changed:
             return _order(task, crew, want, step)
         if failed is None:
@@ -154,14 +168,6 @@ def _next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order 
         raise _Doomed(f"step {step.id} failed: {failure.reason}")
     reason = "refused" if step.status == "refused" else "failed"
     return _retry(task, crew, want, step, Feedback(step.attempt, reason, _bounded(_joined(step))))  # type: ignore[arg-type]
-
-
-def _failed_verdict(task: Task, step: Step) -> tuple[Artifact, Verdict] | None:
-    for artifact in step.results:
-        found = task.verdicts.get(artifact.ref.digest)
-        if found is not None and not found[1].passed:
-            return found
-    return None
 
 
 def _after_verdict(task: Task, crew: Crew, want: Want, step: Step, judged: Artifact, verdict: Verdict) -> Order | None:

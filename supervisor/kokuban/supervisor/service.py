@@ -65,7 +65,7 @@ class Supervisor:
             for task in self._running:
                 task.cancel()
             await asyncio.gather(reading, *self._running, return_exceptions=True)
-            if self.leading.is_set() and not self._bus.closed.is_set():
+            if not self._bus.closed.is_set():
                 await self._leadership.give_up()
 
     # ------------------------------------------------------------------ reading
@@ -120,6 +120,7 @@ class Supervisor:
             finally:
                 self.leading.clear()
             log.info("following", supervisor=self.id)
+            await self._leadership.give_up()  # what is left of the lease, so that nobody has to wait for its end
 
     async def _until_deposed(self) -> None:
         keeping = asyncio.create_task(self._leadership.keep())
@@ -135,8 +136,10 @@ class Supervisor:
 
     async def _decide_for_ever(self) -> None:
         """Returns when a decision was refused because another leader's epoch is in force."""
-        while self.leading.is_set():
+        while True:
             await self._wake.wait()
+            if not self.leading.is_set():
+                return
             self._wake.clear()
             todo, self._dirty = self._dirty, {}
             for name in (*self._starved, *todo):

@@ -8,7 +8,7 @@ from typing import Any
 from kokuban.agents._answer import parse_object
 from kokuban.agents._prompts import prompt
 from kokuban.agents.loop import Calls, Final, Wrong
-from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec
+from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec, parse_arguments
 from kokuban.agents.roles._coding import Coding, cut
 from kokuban.agents.roles._shared import feedback_of
 from kokuban.agents.tools import Observation, Registry, protected
@@ -36,6 +36,7 @@ class JsonActions:
         self._read: dict[str, str] = {}
         self._thought = ""
         self._green = False
+        self._ending: Call | None = None
 
     async def request(self) -> Request:
         coding = self._coding
@@ -62,7 +63,8 @@ class JsonActions:
 
     def read(self, reply: Reply) -> Final | Calls | Wrong:
         if reply.calls:
-            return Calls(reply.calls)
+            self._ending, others = _split(reply.calls)
+            return Calls(others) if others or self._ending is None else Final(_summary(self._ending))
         if reply.truncated:
             return Wrong("An answer was cut off because it was too long. Make a smaller edit.")
         value = parse_object(reply.content)
@@ -82,7 +84,9 @@ class JsonActions:
         tool = next((t for t in self._tools.specs() if t.name == call.name), None)
         if tool is None or tool.tier == "read" or not observation.ok:
             if observation.ok and call.name == "read_file":
-                self._read[json.loads(call.arguments).get("path", "?")] = cut(observation.text, 6_000)
+                arguments = parse_arguments(call.arguments)
+                path = "?" if isinstance(arguments, Problem) else str(arguments.get("path", "?"))
+                self._read[path] = cut(observation.text, 6_000)
             self._notes.append(f"- {cut(observation.text, 600)}")
             return
         before, coding.changed_since_check = coding.report, True
@@ -96,10 +100,12 @@ class JsonActions:
         self._green = coding.whole and coding.was_failing and all(coding.passed.values())
 
     def finished(self) -> Final | None:
+        if self._ending is not None:
+            return Final(_summary(self._ending))
         return Final(self._thought) if self._green else None
 
     def object(self, text: str) -> None:
-        self._green = False
+        self._green, self._ending = False, None
         self._notes.append(f"- {text}")
 
 
@@ -149,6 +155,17 @@ def _action(tool: str, **arguments: Any) -> dict[str, Any]:
     return _object({"thought": thought, "tool": {"const": tool}, "arguments": _object(arguments)})
 
 
+def _split(calls: tuple[Call, ...]) -> tuple[Call | None, tuple[Call, ...]]:
+    """A call of `finish` that may be believed, and the calls that are to be run before it."""
+    ending = next((call for call in calls if call.name == FINISH and call.problem is None), None)
+    return ending, tuple(call for call in calls if call is not ending)
+
+
+def _summary(ending: Call) -> str:
+    parsed = parse_arguments(ending.arguments)
+    return "" if isinstance(parsed, Problem) else cut(parsed.get("summary", ""), 2_000)
+
+
 class NativeActions:
     """A growing conversation with the provider's own tool calls; every call gets exactly one result."""
 
@@ -159,7 +176,7 @@ class NativeActions:
             ToolSpec(FINISH, "Say that the task is done.", _object({"summary": {"type": "string", "minLength": 1}})),
         )
         self._history: list[Message] = []
-        self._open: str | None = None
+        self._ending: Call | None = None
 
     async def request(self) -> Request:
         coding = self._coding
@@ -179,11 +196,9 @@ class NativeActions:
     def read(self, reply: Reply) -> Final | Calls | Wrong:
         if reply.content or reply.calls:
             self._history.append(Message("assistant", reply.content, reply.calls, extra=reply.extra))
-        if len(reply.calls) == 1 and reply.calls[0].name == FINISH and reply.calls[0].problem is None:
-            self._open = reply.calls[0].id
-            return Final(cut(reply.calls[0].arguments, 2_000))
         if reply.calls:
-            return Calls(reply.calls)
+            self._ending, others = _split(reply.calls)
+            return Calls(others) if others or self._ending is None else Final(_summary(self._ending))
         return Wrong("Call a tool: edit_file or write_file to change files, run_checks to test, finish when done.")
 
     async def accept(self, value: Any) -> str | None:
@@ -191,17 +206,16 @@ class NativeActions:
 
     async def observe(self, call: Call, observation: Observation) -> None:
         self._coding.changed_since_check = True
-        text = observation.text if call.name != FINISH else "finish was not run: call it alone, when all is done"
-        self._history.append(Message("tool", text, call_id=call.id))
+        self._history.append(Message("tool", observation.text, call_id=call.id))
 
     def finished(self) -> Final | None:
-        return None
+        return Final(_summary(self._ending)) if self._ending is not None else None
 
     def object(self, text: str) -> None:
         coding = self._coding
         full = f"{text}\n{coding.report}" if coding.passed and not coding.acceptable else text
-        if self._open is not None:
-            self._history.append(Message("tool", full, call_id=self._open))
-            self._open = None
+        if self._ending is not None:
+            self._history.append(Message("tool", full, call_id=self._ending.id))
+            self._ending = None
         else:
             self._history.append(Message("user", full))

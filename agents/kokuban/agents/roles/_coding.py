@@ -65,7 +65,7 @@ class Coding:
 
     async def check(self) -> None:
         """Run the checks on the files as they are, once for each state of them; a line in the journal like any call."""
-        if not self.changed_since_check:
+        if not self.changed_since_check or not self.work.spec.checks:
             return
         digest = tree_digest(await self.files())
 

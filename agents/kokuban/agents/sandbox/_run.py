@@ -81,16 +81,19 @@ async def run(
     started = loop.time()
     async with _processes.Watcher() as watcher, _Output(output_cap_bytes) as output:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output.write_end,
-                stderr=output.write_end,
-                start_new_session=True,
-                preexec_fn=watcher.watch_me,
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    *argv,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output.write_end,
+                    stderr=output.write_end,
+                    start_new_session=True,
+                    preexec_fn=watcher.watch_me,
+                )
             )
+            process = await _started(starting, mark)
         except (FileNotFoundError, NotADirectoryError):
             return _not_started(127, f"{argv[0]}: not found; no such command")
         except PermissionError:
@@ -120,6 +123,18 @@ async def run(
         left_running=left_running,
         seconds=loop.time() - started,
     )
+
+
+async def _started(starting: asyncio.Future[asyncio.subprocess.Process], mark: str) -> asyncio.subprocess.Process:
+    """Wait for the process. Cancelled meanwhile, its start is awaited all the same and all that it started is killed."""
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        process = (await asyncio.gather(starting, return_exceptions=True))[0]
+        if isinstance(process, asyncio.subprocess.Process):
+            _processes.kill(process.pid, mark)
+            await process.wait()
+        raise
 
 
 def _not_started(exit_code: int, text: str) -> Finished:

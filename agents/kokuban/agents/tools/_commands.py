@@ -1,4 +1,4 @@
-"""Reading check commands: which files they name, which programs they run, where those look for modules."""
+"""Reading check commands: which files are the checks, which programs they run, where those look for modules."""
 
 from __future__ import annotations
 
@@ -25,15 +25,27 @@ _TAKE_MODULES = frozenset({"unittest", "nose2"})
 # Programs whose arguments are what they look at, not what they run.
 _LOOKERS = frozenset({
     "mypy", "pyright", "ruff", "flake8", "pylint", "black", "isort", "compileall", "py_compile", "pyflakes", "bandit",
-    "tsc", "eslint", "prettier", "shellcheck",
+    "tsc", "eslint", "prettier", "shellcheck", "json.tool",
     "grep", "test", "[", "cat", "diff", "cmp", "head", "tail", "wc", "ls", "jq", "echo", "cd", "true", "false",
 })  # fmt: skip
+_INTERPRETERS = re.compile(
+    r"python[\d.]*|pypy[\d.]*|coverage|node|nodejs|deno|bun|ruby|perl|php|java|lua|rscript|go|dotnet|tsx|ts-node",
+    re.IGNORECASE,
+)
+_AS_RUNNERS = frozenset({"test", "--test", "vet"})  # `node --test`, `go test`: what they are given are the checks
+_CHECKING = re.compile(
+    r"(?:run|all|self|unit|doc|pre)?(?:test|check)(?:s|er|ers|ing|all|suite)?|verif(?:y|ies|ier|ication)"
+    r"|validat(?:e|es|or|ors|ion)|lint(?:s|er|ers|ing)?|specs?|asserts?|assertions?|ci|qa|e2e"
+)
+"""A word (lower case) that says of the file it names that it checks."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z\d]+")
 
 
 class Commands:
     """What the check commands say about the files of a tree.
 
-    files: files of the tree that are run or given to what is run, except to programs that only look at them.
+    files: files of the tree that are the check itself: run by the shell, or given to what is run under a name that says
+        that they check. A program run by an interpreter (`python app.py`) is what is being tested, and not among them.
     folders: folders named, and those of the scripts run, in lower case: modules are looked for there. "" is the root.
     programs: the programs and modules run, in lower case and without their folder.
     bare: those of them that are named without a folder, so that they are looked for.
@@ -58,12 +70,15 @@ class Commands:
 
     def _read(self, words: list[str]) -> None:
         self.words.update(words)
+        by_runner = False
         while words and (words[0] in _WRAPPERS or _WRAPPED.fullmatch(words[0])):
+            by_runner = by_runner or words[0] == "run"
             words = words[1:]
         if not words:
             return
         program, arguments = posixpath.basename(words[0]), words[1:]
-        self._add_path(words[0])
+        tested = by_runner and program.endswith(".py")  # `uv run app.py`
+        self._add_path(words[0], tested)
         if program == words[0] and program not in _LOOKERS:
             self.bare.add(program.lower())
         self.programs.add(program.lower())
@@ -74,24 +89,31 @@ class Commands:
         if program in _SHELLS and "-c" in arguments[:-1]:
             self._read_line(arguments[arguments.index("-c") + 1])
             return
+        if _INTERPRETERS.fullmatch(program):
+            tested = _AS_RUNNERS.isdisjoint(arguments)
         while _RUNS_MODULES.fullmatch(program) and "-m" in arguments[:-1]:
             at = arguments.index("-m") + 1
             program, arguments = arguments[at], arguments[at + 1 :]
             self.programs.add(program.lower())
-            self._add_module(program)
+            tested = self._add_module(program, True) or program == "coverage"
         for option, argument in pairwise(["", *arguments]):
             for part in {argument, argument.partition("=")[2]} - {""}:
                 self._add_folder(part)
                 if program not in _LOOKERS:
-                    self._add_path(part)
+                    self._add_path(part, tested)
                 if program in _TAKE_MODULES or option == "-p":
-                    self._add_module(part)
+                    self._add_module(part, tested)
 
-    def _add_path(self, word: str) -> None:
+    def _add_path(self, word: str, tested: bool) -> None:
         path = self._path(word.partition("::")[0])
         if path in self._tree:
-            self.files.add(path)
+            self._add_file(path, tested)
             self.folders.add(posixpath.dirname(path).lower())
+
+    def _add_file(self, path: str, tested: bool) -> None:
+        """`tested`: an interpreter runs it or what it is given to; it counts only if its name says that it checks."""
+        if not tested or _says_that_it_checks(path):
+            self.files.add(path)
 
     def _add_folder(self, word: str) -> None:
         path = self._path(word)
@@ -101,16 +123,25 @@ class Commands:
     def _path(self, word: str) -> str:
         return posixpath.normpath(posixpath.join(self._at, word))
 
-    def _add_module(self, name: str) -> None:
-        """`a.b.c` may be the file a/b/c.py, a package to run, or a class or function in a/b.py."""
+    def _add_module(self, name: str, tested: bool) -> bool:
+        """`a.b.c` may be the file a/b/c.py, a package to run, or a class or function in a/b.py. False if it is none."""
         parts = name.split(".") if _DOTTED.fullmatch(name) else []
         while parts:
             path = self._path("/".join(parts))
             found = [candidate for candidate in (f"{path}.py", f"{path}/__main__.py") if candidate in self._tree]
-            self.files.update(found)
+            for file in found:
+                self._add_file(file, tested)
             if found:
-                return
+                return True
             parts.pop()
+        return False
+
+
+def _says_that_it_checks(path: str) -> bool:
+    """By a word of its own name, or by the whole name of a folder that it is in."""
+    *folders, name = path.split("/")
+    words = (*_WORD.findall(name), *folders)
+    return any(_CHECKING.fullmatch(word.lower()) for word in words)
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from kokuban.blackboard.core.dag import problems_of_plan
 from kokuban.blackboard.core.state import Artifact
 from kokuban.schemas import Deliverable, Plan, Verdict, WorkOrder, digest
 from kokuban.schemas.kinds import decode_artifact, problems
+
+MAX_OF_A_KIND = 32
+"""Artifacts of one kind that a step may give: the orders of the steps behind it list them all, in one record."""
 
 
 class Candidate(NamedTuple):
@@ -28,6 +32,9 @@ def reasons_against(
     found: list[str] = []
     if not candidates:
         found.append(f"results: empty; the contract asks for {' or '.join(order.produces)}")
+    for kind, count in Counter(candidate.kind for candidate in candidates).items():
+        if count > MAX_OF_A_KIND:
+            return (f"results: {count} of kind {kind!r} are too many; at most {MAX_OF_A_KIND}",)
     seen: set[tuple[str, str]] = set()
     for candidate in candidates:
         label = f"{candidate.kind} {candidate.name!r}"
@@ -48,14 +55,14 @@ def reasons_against(
 
 
 def _unjudged(candidates: Sequence[Candidate], order: WorkOrder) -> list[str]:
-    judged = {
+    """What is wrong with the verdicts as a whole: one that was asked for is missing, or two are about one artifact."""
+    judged = [
         decode_artifact("verdict", c.body).subject.digest  # type: ignore[attr-defined]
         for c in candidates
         if c.kind == "verdict" and c.body is not None
-    }
-    return [
-        f"verdict: none for {wanted}, which the order asks to judge" for wanted in order.judges if wanted not in judged
     ]
+    missing = [f"verdict: none for {d}, which the order asks to judge" for d in order.judges if d not in judged]
+    return missing + [f"verdict: more than one for {d}" for d in dict.fromkeys(judged) if judged.count(d) > 1]
 
 
 def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mapping[str, Artifact]) -> tuple[str, ...]:
@@ -73,7 +80,9 @@ def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mappin
         if about in admitted and admitted[about].role == role:
             return ("verdict.subject: a role cannot judge what it wrote itself",)
     if isinstance(artifact, Deliverable):
-        foreign = [ref.digest for ref in artifact.cites if ref.digest not in given]
-        if foreign:
-            return (f"deliverable.cites: not among the order's inputs: {', '.join(foreign[:5])}",)
+        named = {"cites": artifact.cites, "manifest": [ref for part in artifact.manifest for ref in part.sources]}
+        for field, refs in named.items():
+            foreign = [ref.digest for ref in refs if ref.digest not in given]
+            if foreign:
+                return (f"deliverable.{field}: not among the order's inputs: {', '.join(foreign[:5])}",)
     return ()

@@ -91,7 +91,7 @@ def fold(board: Board, message: Stored) -> Applied:
         why = str(error)
     except _Ignored as error:
         why = str(error)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         why = f"unreadable: {error}"
     board.ignored += 1
     return Applied(task, record, why)
@@ -132,7 +132,7 @@ def _control(board: Board, message: Stored, record: Record) -> Applied:
             raise _Ignored("subject and shard disagree")
         board.epochs[body.shard] = message.seq
         return Applied(None, record)
-    if record.type == "ctl.lease":
+    if record.type == "ctl.lease" and message.subject == subjects.LEASE:
         return Applied(None, record)
     raise _Ignored("unknown subject")
 
@@ -201,7 +201,7 @@ def _artifact(at: _Context) -> Applied:
     owner = _owned(at.task.steps.get(at.record.step or ""), at.record)
     if str(owner.fence) != fence or owner.moved or owner.role != address.role:
         raise _Ignored("the fence is not the claim's")
-    owner.stored[at.record.sha256] = (kind, name, bytes(at.record.body))
+    owner.stored[(kind, name, at.record.sha256)] = bytes(at.record.body)
     return Applied(at.task, at.record)
 
 
@@ -231,12 +231,10 @@ def _done(at: _Context) -> Applied:
 
 def _candidate(result: Result, owner: Step) -> Candidate:
     """A result with its content, from the commit itself or from the record that was stored before it."""
-    content: bytes | None = None
     if not isinstance(result.body, msgspec.UnsetType):
-        content = bytes(result.body)
-    elif result.digest in owner.stored:
-        kind, name, outside = owner.stored[result.digest]
-        content = outside if (kind, name) == (result.kind, result.name) else None
+        content: bytes | None = bytes(result.body)
+    else:
+        content = owner.stored.get((result.kind, result.name, result.digest))
     return Candidate(result.kind, result.name, result.digest, content)
 
 

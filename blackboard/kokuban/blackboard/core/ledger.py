@@ -30,7 +30,7 @@ class Ledger:
         """Take room for one model turn of at most `worst_tokens` (input and output), or say what is short."""
         if self.spent.model_calls >= self.allotment.steps:
             return "steps"
-        if self.left_tokens < worst_tokens:
+        if self.left_tokens < max(1, worst_tokens):
             return "tokens"
         self.reserved_tokens += worst_tokens
         return None

@@ -30,6 +30,7 @@ class Step:
 
     `reg` is the register's last sequence whoever wrote it: the next order and every compare-and-set cite it. `fence` is
     the valid claim's sequence, 0 without one. `why` is the class of a release or failure, `reasons` are for people.
+    `stored` holds artifacts written outside the commit, by kind, name and digest, until the attempt ends.
     """
 
     id: str
@@ -50,7 +51,7 @@ class Step:
     failure: Failed | None = None
     opened: Opens | None = None
     usage: Usage = Usage()
-    stored: dict[str, tuple[str, str, bytes]] = field(default_factory=dict)
+    stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -59,8 +60,10 @@ class Step:
 
     @property
     def moved(self) -> bool:
-        """Claimed, but the register has been written since: the server refuses its owner's every write."""
-        return self.status == "claimed" and self.reg != self.fence
+        """Ordered or claimed, but the register has been written since: the server refuses the claim of the order, or
+        the owner's every write."""
+        expected = self.fence or (self.order.reg if self.order else 0)
+        return self.running and self.reg != expected
 
 
 @dataclass(slots=True)

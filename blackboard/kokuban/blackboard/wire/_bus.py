@@ -10,7 +10,8 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import nats
@@ -24,9 +25,11 @@ from kokuban.schemas import subjects
 
 MIN_SERVER = "2.14"
 MIN_API_LEVEL = 4
+_SCHEMES = ("nats", "tls", "ws", "wss")
 MARGIN_BYTES = 4_096
 """Room kept below the server's `max_payload` for headers that are added on the way (trace, reply)."""
 
+T = TypeVar("T")
 log = structlog.get_logger("kokuban.bus")
 
 
@@ -102,6 +105,7 @@ class Bus:
     @classmethod
     async def connect(cls, url: str, *, name: str = "kokuban", timeout: float = 5.0) -> Bus:
         """Connect within `timeout` seconds and check the server. Raises `CannotConnect` with the way out."""
+        _check_url(url)
         connection = Nats()
         bus = cls(connection, url)
         try:
@@ -110,7 +114,8 @@ class Bus:
                     url, name=name, max_reconnect_attempts=-1, ping_interval=5,
                     reconnect_time_wait=0.1,  # type: ignore[arg-type]
                     max_outstanding_pings=2, allow_reconnect=True, error_cb=bus._failed, closed_cb=bus._gone,
-                    reconnected_cb=bus._reconnected, connect_timeout=2, pending_size=16 * 1024 * 1024,
+                    disconnected_cb=bus._disconnected, reconnected_cb=bus._reconnected, connect_timeout=2,
+                    pending_size=16 * 1024 * 1024,
                 ),
                 timeout,
             )  # fmt: skip
@@ -219,13 +224,17 @@ class Bus:
 
     async def hint(self, subject: str, data: bytes) -> None:
         """Publish on core NATS without an answer. May be lost; dropped while disconnected."""
-        if self._nats.is_connected and len(data) + MARGIN_BYTES < self._nats.max_payload:
-            await self._nats.publish(subject, data)
+        if len(data) + MARGIN_BYTES < self._nats.max_payload:
+            await self.send(subject, data)
 
     async def send(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publish without waiting, with a reply subject. Dropped while disconnected."""
-        if self._nats.is_connected:
+        if not self._nats.is_connected:
+            return
+        try:
             await self._nats.publish(subject, data, reply=reply)
+        except (OSError, nats.errors.Error) as error:
+            log.debug("not sent", subject=subject, error=repr(error)[:200])
 
     def new_inbox(self) -> str:
         return str(self._nats.new_inbox())
@@ -238,17 +247,17 @@ class Bus:
 
     async def read(self, seq: int) -> Stored | None:
         """The stored message at `seq`, None when it is gone."""
-        return await self._direct({"seq": seq})
+        return await self._direct({"seq": seq}, subjects.BOARD)
 
-    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def last(self, subject: str, *, stream: str = subjects.BOARD, timeout: float = 5.0) -> Stored | None:
         """The last stored message on `subject`, None when there is none. A replica may lag: believe presence only."""
-        return await self._direct({"last_by_subj": subject}, timeout)
+        return await self._direct({"last_by_subj": subject}, stream, timeout)
 
-    async def history(self, subject: str, *, after: int = 0) -> list[Stored]:
+    async def history(self, subject: str, *, after: int = 0, stream: str = subjects.BOARD) -> list[Stored]:
         """Every stored message on `subject` after sequence `after`, in order. For short chains: one read each."""
         found: list[Stored] = []
         while True:
-            stored = await self._direct({"seq": after + 1, "next_by_subj": subject})
+            stored = await self._direct({"seq": after + 1, "next_by_subj": subject}, stream)
             if stored is None:
                 return found
             found.append(stored)
@@ -259,8 +268,23 @@ class Bus:
         info = await self.api(f"STREAM.INFO.{subjects.BOARD}")
         return int(info["state"]["last_seq"])
 
-    async def _direct(self, wanted: Mapping[str, Any], timeout: float = 5.0) -> Stored | None:
-        message = await self.request(f"$JS.API.DIRECT.GET.{subjects.BOARD}", msgspec.json.encode(wanted), timeout=timeout)
+    async def patiently(self, ask: Callable[[], Awaitable[T]], *, seconds: float = 60.0) -> T:
+        """Ask what may be asked twice (a read, a publish with a message id) until there is an answer, for at most
+        `seconds`: an outage is ridden out. Raises what `ask` raised last."""
+        loop = asyncio.get_running_loop()
+        give_up, pause = loop.time() + seconds, 0.01
+        while True:
+            try:
+                return await ask()
+            except (NoAnswer, Unavailable):
+                if self.closed.is_set() or loop.time() > give_up:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(0.5, pause * 2)
+
+    async def _direct(self, wanted: Mapping[str, Any], stream: str, timeout: float = 5.0) -> Stored | None:
+        body = msgspec.json.encode(wanted)
+        message = await self.request(f"$JS.API.DIRECT.GET.{stream}", body, timeout=timeout)
         headers = message.headers or {}
         if "Nats-Sequence" not in headers:
             status = headers.get("Status", "?")
@@ -300,11 +324,15 @@ class Bus:
 
     _last_error: Exception | None = None
 
-    async def _gone(self) -> None:
-        self.closed.set()
+    async def _disconnected(self) -> None:
+        # An answer to what was sent before can no longer come: whoever waits may read back as soon as we are back.
         for waiter in self._waiting.values():
             if not waiter.done():
-                waiter.set_exception(NoAnswer("the connection is closed"))
+                waiter.set_exception(NoAnswer("the connection went before the answer came"))
+
+    async def _gone(self) -> None:
+        self.closed.set()
+        await self._disconnected()
 
 
 def _expire(answer: asyncio.Future[Msg], subject: str) -> None:
@@ -326,6 +354,19 @@ def _seconds(stamp: str) -> float:
     head, _, fraction = stamp.rstrip("Z").partition(".")
     whole = datetime.datetime.fromisoformat(head).replace(tzinfo=datetime.UTC).timestamp()
     return whole + (float(f"0.{fraction}") if fraction else 0.0)
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        sound = parts.scheme in _SCHEMES and bool(parts.hostname) and " " not in url and (parts.port or 1) > 0
+    except ValueError:  # a port that is no number
+        sound = False
+    if not sound:
+        raise CannotConnect(
+            f"NATS: {_without_password(url)!r} is no server's URL; it looks like nats://127.0.0.1:4222 "
+            "(name one with --nats / KOKUBAN_NATS_URL)"
+        )
 
 
 def _without_password(url: str) -> str:

@@ -51,6 +51,7 @@ class Pull:
         self._watch: asyncio.Task[None] | None = None
         self._inbox = ""
         self._heard = 0.0
+        self._delivering = False
 
     async def start(self) -> None:
         self._inbox = self._bus.new_inbox()
@@ -81,11 +82,15 @@ class Pull:
             self.outstanding -= 1
             if self.dead.is_set():
                 return
+            self._delivering = True
             try:
                 await self._on_delivery(self, _delivery(message))
             except Exception as error:  # nats-py would drop it: keep it for the owner to raise
                 self.error = error
                 self.die(f"failed: {error!r}")
+            finally:
+                self._delivering = False
+                self._heard = asyncio.get_running_loop().time()
             return
         headers = message.headers or {}
         status = headers.get("Status", "")
@@ -104,7 +109,8 @@ class Pull:
         loop = asyncio.get_running_loop()
         while not self.dead.is_set():
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            if self.outstanding > 0 and loop.time() - self._heard > DEAD_AFTER_SECONDS:
+            # Heartbeats wait behind a delivery that its taker holds up: that is no silence of the server's.
+            if self.outstanding > 0 and not self._delivering and loop.time() - self._heard > DEAD_AFTER_SECONDS:
                 self.die("silent")
 
     def die(self, why: str) -> None:

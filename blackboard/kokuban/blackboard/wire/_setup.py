@@ -22,13 +22,14 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
         "name": subjects.BOARD, "subjects": [subjects.BOARD_SUBJECTS], "storage": "file", "retention": "limits",
         "discard": "new", "max_bytes": max_bytes, "allow_direct": True, "allow_msg_ttl": True, "num_replicas": replicas,
         "duplicate_window": 120 * _NS,
-        "republish": {"src": "kb.task.>", "dest": f"{subjects.HINTS}.>", "headers_only": True},
+        "republish": {"src": "kb.task.>", "dest": f"{subjects.HINTS}.kb.task.>", "headers_only": True},
     }  # fmt: skip
     await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
 
 
 async def ensure_roles(bus: Bus, roles: Iterable[str]) -> None:
-    """Create each role's durable consumer of work orders. An existing one is left as it is."""
+    """Create each role's durable consumer of work orders. An existing one is left as it is; one made anew delivers
+    every order again, of which the void ones cannot be claimed."""
     for role in roles:
         name = subjects.consumer(role)
         body = {
@@ -41,6 +42,15 @@ async def ensure_roles(bus: Bus, roles: Iterable[str]) -> None:
         }  # fmt: skip
         call = f"CONSUMER.CREATE.{subjects.BOARD}.{name}.{subjects.orders_for(role)}"
         await _until_served(bus, call, body, fine=())
+
+
+async def ensure_payloads(bus: Bus, stream: str, names: list[str]) -> None:
+    """Create the object store's stream when it is not there."""
+    config = {
+        "name": stream, "subjects": names, "storage": "file", "retention": "limits", "discard": "new",
+        "allow_direct": True, "allow_rollup_hdrs": True, "num_replicas": 1,
+    }  # fmt: skip
+    await _until_served(bus, f"STREAM.CREATE.{stream}", config, fine=(NAME_IN_USE,))
 
 
 async def ack_floor(bus: Bus, role: str) -> int | None:

@@ -59,12 +59,12 @@ async def write(
     if ttl is not None:
         headers[TTL] = ttl
     loop = asyncio.get_running_loop()
-    give_up = loop.time() + patience_seconds
+    give_up, wait = loop.time() + patience_seconds, min(5.0, patience_seconds)
     pause = 0.01
     while True:
         crash_point(f"before-write:{subject}")
         try:
-            ack = await bus.publish(subject, data, headers)
+            ack = await bus.publish(subject, data, headers, timeout=wait)
         except (NoAnswer, Unavailable) as error:
             outcome: Ack | BusError = error
         else:
@@ -74,7 +74,7 @@ async def write(
                 return Written(ack.seq)
             if ack.code not in (WRONG_LAST_SEQUENCE, ANOTHER_IN_FLIGHT):
                 raise Refused(ack.code, f"{subject}: {ack.description}")
-        found = await _read_back(bus, subject, op, fence)
+        found = await _read_back(bus, subject, op, fence, wait)
         if found is not None:
             return found
         if loop.time() > give_up:
@@ -83,13 +83,13 @@ async def write(
         pause = min(0.5, pause * 2)
 
 
-async def _read_back(bus: Bus, subject: str, op: str, fence: Fence) -> Written | Conflict | None:
+async def _read_back(bus: Bus, subject: str, op: str, fence: Fence, wait: float) -> Written | Conflict | None:
     """What the stream says about our write: None when it is not there and may still be tried."""
     try:
-        last = await bus.last(subject)
+        last = await bus.last(subject, timeout=wait)
         if last is not None and _operation.decode(last.data).id == op:
             return Written(last.seq)
-        mark = last if fence.subject == subject else await bus.last(fence.subject)
+        mark = last if fence.subject == subject else await bus.last(fence.subject, timeout=wait)
     except (BusError, msgspec.DecodeError):
         return None
     now = mark.seq if mark is not None else 0

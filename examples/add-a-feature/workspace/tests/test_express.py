@@ -11,7 +11,8 @@ class Express(unittest.TestCase):
         self.assertEqual(quote(1800, "europe", express=True), 2540)
 
     def test_standard_is_unchanged(self):
-        self.assertEqual(quote(1800, "europe", express=False), quote(1800, "europe"))
+        self.assertEqual(quote(1800, "europe", express=False), 1290)
+        self.assertEqual(quote(20000, "world"), 11500)
 
     def test_weight_limit(self):
         self.assertEqual(quote(10000, "domestic", express=True), 1540)

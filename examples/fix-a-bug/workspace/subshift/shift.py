@@ -6,7 +6,7 @@ from subshift.cues import Cue, parse, render
 
 
 def shift(cues: list[Cue], milliseconds: int) -> list[Cue]:
-    """The cues moved by `milliseconds`; those that would end before the film starts are dropped."""
+    """The cues moved by `milliseconds`, without those that are over before the film begins."""
     moved = [Cue(cue.start + milliseconds, cue.end + milliseconds, cue.text) for cue in cues]
     return [Cue(max(cue.start, 0), cue.end, cue.text) for cue in moved if cue.end > 0]
 

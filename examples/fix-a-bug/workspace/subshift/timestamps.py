@@ -16,7 +16,8 @@ def parse_timestamp(text: str) -> int:
 
 def format_timestamp(total: int) -> str:
     """The timestamp for a number of milliseconds."""
-    seconds, milliseconds = divmod(total, 1000)
-    minutes = seconds // 60
-    hours = seconds // 3600
-    return f"{hours:02}:{minutes:02}:{seconds % 60:02},{milliseconds:03}"
+    milliseconds = total % 1000
+    seconds = total // 1000 % 60
+    minutes = total // 60_000 % 60
+    hours = total // 3_600_000
+    return f"{hours:02}:{minutes:02}:{seconds:02},{milliseconds:03}"

@@ -9,6 +9,10 @@ class Shift(unittest.TestCase):
     def test_parse_and_render_round_trip(self):
         self.assertEqual(render(parse(FILM)), FILM)
 
+    def test_empty_file(self):
+        self.assertEqual(parse(""), [])
+        self.assertEqual(parse("\n\n"), [])
+
     def test_later(self):
         self.assertEqual(shift([Cue(0, 900, "a")], 1500), [Cue(1500, 2400, "a")])
 

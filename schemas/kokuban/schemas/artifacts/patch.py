@@ -23,8 +23,8 @@ class FileChange(Wire, frozen=True):
 
 
 class Patch(Wire, frozen=True):
-    """The changes that turn tree `base` into tree `result`. `base` is the task's workspace with the patches `onto` merged
-    in. `diff` shows the changes to people; `changes` are what counts."""
+    """The changes that turn tree `base` into tree `result`. `base` is the task's workspace with the patches `onto`
+    merged in. `diff` shows the changes to people; `changes` are what counts."""
 
     base: Digest
     result: Digest

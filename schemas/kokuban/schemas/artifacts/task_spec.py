@@ -23,7 +23,7 @@ class TaskSpec(Wire, frozen=True):
     key: Annotated[str, Meta(max_length=256)] | None = None
     attempts: Annotated[int, Meta(ge=1, le=10, description="Tries a step has.")] = 3
     steps: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    tool_calls: Count | None = None
+    tool_calls: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     tokens: Count | None = None
     seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
     roles: tuple[Token, ...] = ()

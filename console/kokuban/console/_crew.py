@@ -1,0 +1,55 @@
+"""The processes of a crew as the launcher's children: a supervisor, and one worker per role."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kokuban.console._models import KEYS, ModelChoice
+
+if TYPE_CHECKING:
+    from kokuban.console.launcher import Child
+
+
+def children(
+    roles: Sequence[str],
+    *,
+    url: str,
+    folder: Path,
+    model: ModelChoice | None,
+    concurrency: int | None = None,
+    drain_seconds: float,
+) -> list[Child]:
+    """What to start for `roles`. Logs go to `folder`/logs, homes below `folder`/homes. The URL and the model travel in
+    the environment: an address may hold a password, and keys reach only the roles that ask a model."""
+    from kokuban.console.launcher import Child
+    from kokuban.schemas.contracts import builtin_crew
+
+    # -P: nothing in the folder that a person happens to stand in is imported.
+    kokuban = [sys.executable, "-P", "-m", "kokuban.console.main"]
+    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL"}
+    plain = {name: value for name, value in os.environ.items() if name not in hidden} | {"KOKUBAN_NATS_URL": url}
+    keys = {name: os.environ[name] for name in KEYS if name in os.environ}
+    crew = [Child("supervisor", [*kokuban, "supervisor"], plain, folder / "logs" / "supervisor.log")]
+    for role in roles:
+        arguments = ["worker", role, "--home", str(folder / "homes" / role), "--drain-seconds", f"{drain_seconds:g}"]
+        environment = plain
+        if concurrency is not None:
+            arguments += ["--concurrency", str(concurrency)]
+        if builtin_crew()[role].model and model is not None:
+            arguments += model.arguments()
+            environment = plain | keys | model.environment()
+        crew.append(Child(role, [*kokuban, *arguments], environment, folder / "logs" / f"{role}.log"))
+    return crew
+
+
+def last_line(log: Path) -> str:
+    """The last line that a process logged, '' when there is none: most often why it ended."""
+    try:
+        lines = log.read_bytes()[-4_096:].decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,99 @@
+"""Which model a command was told to use. Keys stay in the environment: they are no part of this."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kokuban.console._options import PATH
+
+if TYPE_CHECKING:
+    from kokuban.agents.models import Model
+
+KEYS = ("OPENAI_API_KEY", "KOKUBAN_API_KEY")
+"""Environment variables that hold secrets. Only processes that ask a model get them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model by its name on the command line; paths in it are absolute, so that any process may open it."""
+
+    spec: str
+    base_url: str | None = None
+    record: Path | None = None
+    native_tools: bool = False
+    """Whether a coder acts by the provider's own tool calls, or by one JSON action a turn (better for small models)."""
+
+    def open(self) -> Model:
+        """The model; nothing is sent yet. Raises `ModelConfigError`."""
+        from kokuban.agents.models import open_model
+
+        return open_model(self.spec, base_url=self.base_url, record=self.record, env=os.environ)
+
+    async def validate(self) -> None:
+        """Raises the `ModelConfigError` that `open` would raise later."""
+        await self.open().aclose()
+
+    def environment(self) -> dict[str, str]:
+        """What hands this choice to a child process, together with `arguments`."""
+        environment = {"KOKUBAN_MODEL": self.spec}
+        return environment | {"KOKUBAN_BASE_URL": self.base_url} if self.base_url else environment
+
+    def arguments(self) -> list[str]:
+        """The command line's part of it."""
+        record = ["--record", str(self.record)] if self.record else []
+        return [*record, "--native-tools" if self.native_tools else "--json-actions"]
+
+
+def choose(
+    model: str | None = None, base_url: str | None = None, record: Path | None = None, native_tools: bool | None = None
+) -> ModelChoice | None:
+    """The model named by options, else by KOKUBAN_MODEL and KOKUBAN_BASE_URL. None when none is named."""
+    spec = model or os.environ.get("KOKUBAN_MODEL")
+    if not spec:
+        return None
+    kind, separator, rest = spec.partition(":")
+    if kind in ("scripted", "recorded") and rest:
+        spec = f"{kind}{separator}{Path(rest).expanduser().absolute()}"
+    if base_url is None and kind == "openai-compatible":
+        base_url = os.environ.get("KOKUBAN_BASE_URL") or None
+    native = kind == "openai" if native_tools is None else native_tools
+    return ModelChoice(spec, base_url, record.expanduser().absolute() if record else None, native)
+
+
+class NoModel(click.ClickException):
+    """No model is named where one is needed. Nothing was started."""
+
+    exit_code = 2
+
+
+def required(choice: ModelChoice | None) -> ModelChoice:
+    """The choice, or the usage error that tells the ways to make one."""
+    if choice is None:
+        from kokuban.agents.models import describe_ways
+
+        raise NoModel(describe_ways())
+    return choice
+
+
+def model_options(command: Any) -> Any:
+    """Adds --model, --base-url, --record and --native-tools to a command: the arguments of `choose`."""
+    command = click.option(
+        "--native-tools/--json-actions", default=None,
+        help="How a coder acts: the provider's tool calls (default for openai), or one JSON action a turn.",
+    )(command)  # fmt: skip
+    command = click.option(
+        "--record", type=PATH, metavar="DIR",
+        help="Keep every reply of the model in this folder, to replay with --model recorded:DIR.",
+    )(command)  # fmt: skip
+    command = click.option(
+        "--base-url", metavar="URL", help="Address of an openai-compatible server (or KOKUBAN_BASE_URL)."
+    )(command)
+    return click.option(
+        "--model", metavar="SPEC",
+        help="openai:NAME, openai-compatible:NAME, recorded:DIR or scripted:FILE (or KOKUBAN_MODEL).",
+    )(command)  # fmt: skip

@@ -1,0 +1,180 @@
+"""What a person says about a task on the command line, checked before anything is started or written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kokuban.blackboard import Client
+    from kokuban.blackboard.workspace import Tree
+
+
+class PathName(click.Path):
+    """A path, there or not. An empty one, as an unset shell variable gives, is not taken for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error for an empty one."""
+        if value == "":
+            self.fail("it is empty; name a path, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathName(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRequest:
+    """A task to submit. The limits bound one attempt at a step; None leaves it to the role's contract."""
+
+    goal: str
+    workspace: Path | None = None
+    sources: tuple[Path, ...] = ()
+    checks: tuple[str, ...] = ()
+    key: str | None = None
+    attempts: int = 3
+    check_seconds: int = 60
+    steps: int | None = None
+    tool_calls: int | None = None
+    tokens: int | None = None
+    seconds: int | None = None
+
+    async def validate(self, *, checks_run_here: bool) -> None:
+        """Raises what would make the task fail at once: `InvalidTask`, `WorkspaceError`, and, when the checks will run
+        on this machine, for a check whose program is not there."""
+        import asyncio
+
+        from kokuban.blackboard import InvalidTask
+        from kokuban.blackboard.client import read_sources
+        from kokuban.blackboard.workspace import scan
+        from kokuban.schemas import TaskSpec, encode
+        from kokuban.schemas.kinds import problems
+
+        spec = TaskSpec(self.goal, "sha256:" + "0" * 64, checks=self.checks, key=self.key)
+        if found := problems("task", encode(spec)):
+            raise InvalidTask("; ".join(reason.removeprefix("task.") for reason in found))
+        tree = await asyncio.to_thread(scan, self.workspace) if self.workspace else {}
+        await asyncio.to_thread(read_sources, self.sources)
+        if checks_run_here:
+            for check in self.checks:
+                await _check_program(check, tree)
+
+    async def submit(self, board: Client) -> str:
+        """Put it on the board; the task's id."""
+        return await board.submit(
+            self.goal,
+            workspace=self.workspace,
+            sources=self.sources,
+            checks=self.checks,
+            key=self.key,
+            attempts=self.attempts,
+            check_seconds=self.check_seconds,
+            steps=self.steps,
+            tool_calls=self.tool_calls,
+            tokens=self.tokens,
+            seconds=self.seconds,
+        )
+
+
+async def _check_program(check: str, tree: Tree) -> None:
+    """Raise `InvalidTask` when the check's first word is a plain name that the shell of a check would not find."""
+    import posixpath
+    import re
+    import tempfile
+
+    from kokuban.agents import sandbox
+    from kokuban.blackboard import InvalidTask
+
+    word = check.split()[0]
+    if not re.fullmatch(r"[\w./+][\w./+-]*", word, re.ASCII):
+        return  # quotes, variables, groups: the shell's own business
+    if "/" in word and not word.startswith("/"):
+        if posixpath.normpath(word) not in tree:
+            raise InvalidTask(
+                f"check: {check!r} starts with {word!r}, which is not in the workspace; "
+                f"if the task is to make it, write it as an argument: sh {word}"
+            )
+        return
+    with tempfile.TemporaryDirectory(prefix="kokuban-") as folder:
+        found = await sandbox.run(
+            ["/bin/sh", "-c", 'command -v "$1"', "sh", word], cwd=Path(folder), home=Path(folder), timeout_seconds=10
+        )
+    if not found.ok:
+        raise InvalidTask(
+            f"check: {check!r} starts with {word!r}, and there is no such program here; install it or correct the name"
+        )
+
+
+def _said(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse text that says nothing or cannot be stored."""
+    hints = {"goal": "say what is to be done", "checks": "give a command such as 'python3 -m unittest'"}
+    for text in value if isinstance(value, tuple) else (value,):
+        if text is None:
+            continue
+        if not text.strip():
+            hint = hints.get(parameter.name or "", "leave it out, or give it a value")
+            raise click.BadParameter(f"it is empty; {hint}", context, parameter)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise click.BadParameter("it is not UTF-8 text", context, parameter) from error
+    return value
+
+
+def task_options(command: Any) -> Any:
+    """Adds the options that describe a task, handed over as the fields of a `TaskRequest` beside the goal."""
+    for option in (
+        click.option("--seconds", type=click.IntRange(1, 86_400), metavar="N", help="Wall clock for a step's attempt."),
+        click.option("--tokens", type=click.IntRange(0), metavar="N", help="Tokens for a step's attempt."),
+        click.option("--tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls for a step's attempt."),
+        click.option("--steps", type=click.IntRange(1, 10_000), metavar="N", help="Model turns for a step's attempt."),
+        click.option("--attempts", type=click.IntRange(1, 10), metavar="N", default=3, show_default=True,
+                     help="Tries that a step has."),
+        click.option("--check-seconds", type=click.IntRange(1, 3_600), metavar="N", default=60, show_default=True,
+                     help="Wall clock for one check."),
+        click.option("--key", callback=_said, metavar="KEY", help="The same key is the same task, however often sent."),
+        click.option("--check", "checks", multiple=True, callback=_said, metavar="CMD",
+                     help="A shell command that must pass on the result. May be repeated."),
+        click.option("--source", "sources", multiple=True, type=PATH, metavar="PATH",
+                     help="A document or a folder of documents to find facts in. May be repeated."),
+        click.option("--workspace", type=PATH, metavar="DIR", help="The folder to work on. It is not changed."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+goal_argument = click.argument("goal", callback=_said)
+
+
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no server's address, without showing it: it may hold a password."""
+    from urllib.parse import urlsplit
+
+    if not value:
+        return None
+    try:
+        parts = urlsplit(value if "://" in value else f"nats://{value}")
+        sound = parts.scheme in ("nats", "tls", "ws", "wss") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not value.isprintable() or " " in value:
+        raise click.BadParameter("it is no server's address; one looks like nats://127.0.0.1:4222", context, parameter)
+    return value
+
+
+nats_option = click.option(
+    "--nats",
+    envvar="KOKUBAN_NATS_URL",
+    metavar="URL",
+    callback=address,
+    help="The NATS server (or KOKUBAN_NATS_URL)  [default: nats://127.0.0.1:4222]",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, one object a line.")
+
+out_option = click.option(
+    "--out", type=PATH, metavar="DIR", help="Write the result to this new folder: files, diff, report, manifest."
+)

@@ -1,0 +1,184 @@
+"""supervisor and worker: one process each, for any machine. SIGTERM or Ctrl-C drains, a second one ends it at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kokuban.console import _errors
+from kokuban.console._logging import configure_logging, log_options
+from kokuban.console._models import ModelChoice, choose, model_options, required
+from kokuban.console._options import PATH, nats_option
+
+if TYPE_CHECKING:
+    from kokuban.agents.models import Attempt
+    from kokuban.schemas.contracts import Contract, Crew
+
+DRAIN_SECONDS = 8.0
+
+_drain_option = click.option(
+    "--drain-seconds", type=click.FloatRange(0), default=DRAIN_SECONDS, show_default=True, metavar="N",
+    help="After SIGTERM, time for the work under way; what is not done by then goes to another process.",
+)  # fmt: skip
+
+
+@click.command(epilog="Example: kokuban supervisor --nats nats://127.0.0.1:4222")
+@click.option(
+    "--limit", "limits", multiple=True, envvar="KOKUBAN_LIMITS", metavar="ROLE=N",
+    help="At most N steps of a role at once, on all machines (or KOKUBAN_LIMITS='coder=8 verifier=8').",
+)  # fmt: skip
+@click.option(
+    "--steps-per-task", type=click.IntRange(1, 10_000), default=8, show_default=True, metavar="N",
+    envvar="KOKUBAN_STEPS_PER_TASK", help="At most N steps of one task at once.",
+)  # fmt: skip
+@nats_option
+@log_options
+def supervisor(nats: str | None, limits: tuple[str, ...], steps_per_task: int, log_level: str, log_format: str) -> None:
+    """Run a supervisor: it decides what is done next. Of several, one leads and the others stand by."""
+    import asyncio
+
+    from kokuban.schemas.contracts import InvalidContract, builtin_crew, with_limits
+
+    configure_logging(log_level, log_format)
+    try:
+        crew = with_limits(builtin_crew(), dict(_limit(text) for text in limits))
+    except InvalidContract as error:
+        raise click.UsageError(str(error)) from error
+    asyncio.run(_supervise(nats, crew, steps_per_task))
+
+
+def _limit(text: str) -> tuple[str, int]:
+    role, _, count = text.partition("=")
+    if not count.isdecimal():
+        raise click.UsageError(f"limit: {text!r} is not ROLE=N, such as coder=8")
+    return role, int(count)
+
+
+async def _supervise(nats: str | None, crew: Crew, steps_per_task: int) -> None:
+    from kokuban.blackboard.client import DEFAULT_URL
+    from kokuban.blackboard.wire import Bus
+    from kokuban.supervisor import Limits, Supervisor
+
+    async with await Bus.connect(nats or DEFAULT_URL, name="kokuban supervisor") as bus:
+        await _until_stopped(
+            Supervisor(bus, crew=crew, limits=Limits(steps_per_task)).run(), drain=None, drain_seconds=0
+        )
+
+
+@click.command(epilog="Example: kokuban worker coder --model openai:gpt-4.1-mini --concurrency 2")
+@click.argument("role")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 1_000), metavar="N",
+    help="Steps under way at once in this process (default: the role's limit).",
+)  # fmt: skip
+@click.option(
+    "--home", type=PATH, metavar="DIR",
+    help="Where this process makes a folder of its own, removed at its end (default: a temporary folder).",
+)  # fmt: skip
+@model_options
+@nats_option
+@_drain_option
+@log_options
+def worker(
+    role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
+    log_format: str, **model: Any,
+) -> None:  # fmt: skip
+    """Run a worker of ROLE: planner, researcher, coder, verifier or integrator."""
+    import asyncio
+
+    configure_logging(log_level, log_format)
+    contract = contract_of(role)
+    choice = required(choose(**model)) if contract.model else None
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds))
+
+
+def contract_of(role: str) -> Contract:
+    """A built-in role's contract. Raises a usage error that names the known ones."""
+    from kokuban.schemas.contracts import builtin_crew
+
+    crew = builtin_crew()
+    if role not in crew:
+        raise click.UsageError(f"role: there is no {role!r}; the roles are {', '.join(crew)}")
+    return crew[role]
+
+
+async def _work(
+    contract: Contract,
+    choice: ModelChoice | None,
+    concurrency: int | None,
+    home: Path | None,
+    nats: str | None,
+    drain_seconds: float,
+) -> None:
+    import tempfile
+
+    import structlog
+
+    from kokuban.agents.models import Meter
+    from kokuban.agents.roles import program_for
+    from kokuban.agents.worker import Worker
+    from kokuban.blackboard.client import DEFAULT_URL
+    from kokuban.blackboard.wire import Bus
+
+    meter = Meter(choice.open(), on_attempt=_log_attempt) if choice else None
+    async with await Bus.connect(nats or DEFAULT_URL, name=f"kokuban worker {contract.role}") as bus:
+        if home is not None:
+            home.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix=f"kokuban-{contract.role}-", dir=home)).absolute()
+        os.chdir(own)
+        member = Worker(
+            bus, contract, program_for(contract.role), home=own, meter=meter,
+            concurrency=concurrency or contract.limits.concurrency,
+            native_tools=choice.native_tools if choice else False,
+        )  # fmt: skip
+        model = choice.spec if choice else None
+        structlog.get_logger("kokuban.worker").info("ready", role=contract.role, worker=member.id, model=model)
+        try:
+            await _until_stopped(member.run(), drain=member.drain, drain_seconds=drain_seconds)
+        finally:
+            if meter is not None:
+                await meter.aclose()
+
+
+def _log_attempt(attempt: Attempt) -> None:
+    import structlog
+
+    usage, context = attempt.usage, attempt.context
+    structlog.get_logger("kokuban.model").info(
+        attempt.outcome, step=context.step, role=context.role, attempt=context.attempt, turn=context.turn,
+        model=attempt.model, number=attempt.number, seconds=round(attempt.seconds, 3),
+        input_tokens=usage.input_tokens if usage else 0, output_tokens=usage.output_tokens if usage else 0,
+        error=attempt.error,
+    )  # fmt: skip
+
+
+async def _until_stopped(
+    work: Coroutine[Any, Any, None], *, drain: Callable[[], None] | None, drain_seconds: float
+) -> None:
+    """Await `work` until it ends or this process is told to stop (a signal, or the end of its launcher): then call
+    `drain`, and cancel what still runs after `drain_seconds`. Raises what `work` raises."""
+    import asyncio
+
+    from kokuban.console.launcher import exit_with_parent, stop_signals
+
+    stopping = asyncio.Event()
+    exit_with_parent(stopping.set, drain_seconds=drain_seconds + 2)
+    with stop_signals(stopping.set, lambda: os._exit(_errors.INTERRUPTED)):
+        running = asyncio.create_task(work)
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done() and drain is not None:
+                drain()
+                await asyncio.wait({running}, timeout=drain_seconds)
+        finally:
+            stopped.cancel()
+            if not running.done():
+                running.cancel()
+            await asyncio.wait({running})
+        if not running.cancelled():
+            running.result()

@@ -1,0 +1,33 @@
+"""The command `kokuban`. A command's module imports what is heavy when it runs, so that `--help` is there at once."""
+
+from __future__ import annotations
+
+import click
+
+from kokuban.console import _errors, _run, _task_commands, _up, _workers
+
+__all__ = ["main"]
+
+
+@click.group(cls=_errors.Group, epilog=_errors.CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kokuban", prog_name="kokuban", message="%(prog)s %(version)s")
+def main() -> None:
+    """A durable blackboard for teams of agents on NATS JetStream."""
+
+
+@main.command(epilog="Example: kokuban version")
+def version() -> None:
+    """Show the version."""
+    from importlib import metadata
+
+    click.echo(f"kokuban {metadata.version('kokuban')}")
+
+
+for _command in (
+    _run.demo, _run.run, _up.up, _task_commands.submit, _task_commands.watch, _task_commands.status,
+    _task_commands.result, _workers.worker, _workers.supervisor,
+):  # fmt: skip
+    main.add_command(_command)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Histories as data: a stream's messages, written as the real writers do, with nothing but `kokuban.schemas`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from core import contents
+from kokuban.blackboard.core import Applied, Board, Stored, fold
+from kokuban.schemas import (
+    Claimed,
+    Done,
+    Epoch,
+    Failed,
+    Final,
+    Journal,
+    Lease,
+    Opens,
+    Ref,
+    Released,
+    Result,
+    Revoked,
+    Settles,
+    TaskSpec,
+    Teammate,
+    Usage,
+    Wire,
+    WorkOrder,
+    digest,
+    encode,
+    seal,
+    subjects,
+)
+
+Output = tuple[str, Wire]
+"""Name and artifact."""
+
+
+def kind_of(artifact: Wire) -> str:
+    return type(artifact).__name__.lower()
+
+
+def result_of(output: Output, *, outside: bool = False, derived_from: tuple[str, ...] = ()) -> Result:
+    """What `done` says of an artifact; `outside`: without its content."""
+    name, artifact = output
+    content = encode(artifact)
+    body = msgspec.UNSET if outside else msgspec.Raw(content)
+    return Result(kind_of(artifact), name, digest(content), body, derived_from)
+
+
+def refs_of(step: str, outputs: Sequence[Output], seq: int) -> tuple[Ref, ...]:
+    return tuple(Ref(step, kind_of(a), name, digest(encode(a)), seq) for name, a in outputs)
+
+
+@dataclass
+class Register:
+    """Where a step stands, as its writers know."""
+
+    role: str
+    reg: int = 0
+    attempt: int = 0
+    order: int = 0
+    order_reg: int = 0
+    fence: int = 0
+
+
+class History:
+    """A stream that is written to and folded at once. Every method writes one message and returns what the fold made of
+    it; `last` is the last sequence. Keyword fields override what an honest writer would put into the envelope."""
+
+    def __init__(self, task: str = "t-1", *, board: Board | None = None) -> None:
+        self.task = task
+        self.board = board if board is not None else Board()
+        self.messages: list[Stored] = []
+        self.registers: dict[str, Register] = {}
+        self.spec_seq = 0
+        self.fence = 0
+        self.last = 0
+
+    # ------------------------------------------------------------------ anybody
+
+    def put(self, subject: str, data: bytes) -> Applied:
+        """Store bytes under a subject."""
+        self.last += 1
+        if ".step." in subject:
+            for name, at in self.registers.items():
+                if subject == subjects.register(self.task, at.role, name):
+                    at.reg = self.last
+        message = Stored(self.last, subject, 1_000.0 + self.last, data)
+        self.messages.append(message)
+        return fold(self.board, message)
+
+    def write(self, subject: str, body: Wire, kind: str, **fields: object) -> Applied:
+        """Store a sealed record about the task."""
+        fields = {"id": f"op-{self.last + 1}", "task": self.task, "time": "2026-01-01T00:00:00.000+00:00", **fields}
+        return self.put(subject, seal(body, type=kind, **fields))
+
+    def spec(self, spec: TaskSpec | None = None, **fields: object) -> Applied:
+        fields = {"principal": "ann", "trust": "principal", **fields}
+        self.spec_seq = self.spec_seq or self.last + 1
+        return self.write(subjects.spec(self.task), spec or contents.spec(), "task.spec", **fields)
+
+    # ------------------------------------------------------------------ the leader
+
+    def lead(self, supervisor: str = "s-1") -> None:
+        """A lease and the epoch of the task's shard."""
+        self.write(subjects.LEASE, Lease(supervisor), "ctl.lease", task=None, worker=supervisor)
+        shard = subjects.shard(self.task)
+        self.write(subjects.epoch(shard), Epoch(supervisor, shard), "ctl.epoch", task=None, worker=supervisor)
+        self.fence = self.last
+
+    def order(
+        self, step: str, role: str, /, *, order: WorkOrder | None = None, produces: Sequence[str] = (),
+        inputs: Sequence[Ref] = (), judges: Sequence[str] = (), team: Sequence[str] = ("coder", "researcher"),
+        **fields: object,
+    ) -> Applied:  # fmt: skip
+        """Order the step's next attempt, from the register as it stands."""
+        at = self.registers.setdefault(step, Register(role))
+        mates = tuple(Teammate(name, f"does {name}") for name in team)
+        kinds = tuple(produces) or PRODUCES[role]
+        body = order or WorkOrder(
+            at.reg, self.spec_seq, f"do {step}", kinds, inputs=tuple(inputs), judges=tuple(judges), team=mates
+        )
+        fields = {"step": step, "role": role, "attempt": at.attempt + 1, "fence": self.fence, "worker": "s-1", **fields}
+        applied = self.write(subjects.work(self.task, role, step), body, "step.order", **fields)
+        if not applied.ignored:
+            at.attempt, at.order, at.order_reg = at.attempt + 1, self.last, body.reg
+        return applied
+
+    def release(self, step: str, why: str = "silent", **fields: object) -> Applied:
+        return self._register(step, Released(why, "not heard of"), "step.released", fence=self.fence, **fields)  # type: ignore[arg-type]
+
+    def revoke(self, step: str, reason: str = "the task has failed", **fields: object) -> Applied:
+        return self._register(step, Revoked(reason), "step.revoked", fence=self.fence, **fields)
+
+    def final(self, body: Final | None = None, **fields: object) -> Applied:
+        body = body or Final("failed", "it cannot be done")
+        return self.write(subjects.final(self.task), body, "task.final", **{"fence": self.fence, **fields})
+
+    # ------------------------------------------------------------------ an owner
+
+    def claim(
+        self, step: str, /, *, body: Claimed | None = None, opens: Opens | None = None, **fields: object
+    ) -> Applied:
+        at = self.registers[step]
+        applied = self._register(step, body or Claimed(at.order, at.order_reg, opens), "step.claimed", **fields)
+        if not applied.ignored:
+            at.fence = self.last
+        return applied
+
+    def journal(
+        self, step: str, /, *, settles: Settles | None = None, opens: Opens | None = None, **fields: object
+    ) -> Applied:
+        at = self.registers[step]
+        fields = {"step": step, "role": at.role, "attempt": at.attempt, "fence": at.fence, "worker": "w-1", **fields}
+        subject = subjects.journal(self.task, at.role, step)
+        return self.write(subject, Journal(settles, opens), "step.journal", **fields)
+
+    def store(self, step: str, output: Output, /, *, subject_fence: int | None = None, **fields: object) -> Applied:
+        """Write an artifact outside the commit."""
+        at = self.registers[step]
+        name, artifact = output
+        fence = at.fence if subject_fence is None else subject_fence
+        subject = subjects.artifact(self.task, at.role, kind_of(artifact), name, fence)
+        fields = {"step": step, "role": at.role, "attempt": at.attempt, "fence": at.fence, "worker": "w-1", **fields}
+        return self.write(subject, artifact, "artifact", **{"trust": "model", **fields})
+
+    def done(
+        self, step: str, /, *outputs: Output, results: Sequence[Result] | None = None, settles: Settles | None = None,
+        usage: Usage = Usage(), **fields: object,
+    ) -> Applied:  # fmt: skip
+        """Commit these artifacts, inline; or `results` as given."""
+        body = Done(tuple(result_of(o) for o in outputs) if results is None else tuple(results), settles, usage)
+        return self._register(step, body, "step.done", **{"fence": self.registers[step].fence, **fields})
+
+    def failed(self, step: str, body: Failed | None = None, **fields: object) -> Applied:
+        body = body or Failed("model", "no answer")
+        return self._register(step, body, "step.failed", **{"fence": self.registers[step].fence, **fields})
+
+    def perform(self, step: str, role: str, *outputs: Output, **order: object) -> tuple[Ref, ...]:
+        """Order, claim and commit; returns the refs of what was admitted."""
+        self.order(step, role, **order)  # type: ignore[arg-type]
+        self.claim(step)
+        applied = self.done(step, *outputs)
+        assert applied.admitted, applied
+        return tuple(artifact.ref for artifact in applied.admitted)
+
+    def _register(self, step: str, body: Wire, kind: str, /, **fields: object) -> Applied:
+        at = self.registers[step]
+        fields = {"step": step, "role": at.role, "attempt": at.attempt, "worker": "w-1", **fields}
+        return self.write(subjects.register(self.task, at.role, step), body, kind, **fields)
+
+
+PRODUCES = {
+    "planner": ("plan",),
+    "researcher": ("finding",),
+    "coder": ("patch",),
+    "verifier": ("verdict", "critique"),
+    "integrator": ("deliverable",),
+}
+
+
+def begun(**spec: object) -> History:
+    """A history with a leader and a task."""
+    history = History()
+    history.lead()
+    history.spec(contents.spec(**spec))  # type: ignore[arg-type]
+    return history
+
+
+def folded(messages: Sequence[Stored], *, filtered: bool = False) -> Board:
+    """The fold of messages from zero."""
+    board = Board(filtered=filtered)
+    for message in messages:
+        fold(board, message)
+    return board

@@ -1,0 +1,79 @@
+"""One valid value for every exported schema, with every field given something other than its default."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kokuban.schemas import (
+    Allotment,
+    CheckResult,
+    Citation,
+    Claimed,
+    Critique,
+    Deliverable,
+    Done,
+    Epoch,
+    Failed,
+    Feedback,
+    FileChange,
+    Final,
+    Finding,
+    Journal,
+    Lease,
+    Opens,
+    Part,
+    Patch,
+    Plan,
+    PlanStep,
+    Record,
+    Ref,
+    Released,
+    Result,
+    Revoked,
+    Settles,
+    TaskSpec,
+    Teammate,
+    Usage,
+    Verdict,
+    Wire,
+    WorkOrder,
+    digest,
+)
+
+D1, D2 = digest(b"one"), digest(b"two")
+RAW = msgspec.Raw(b'{"a":[1,2.5,"\xc3\xa9"]}')
+REF = Ref("write", "patch", "change", D1, 7)
+USAGE = Usage(10, 20, 1, 2, True)
+OPENS = Opens(2, "tool", "read_file", RAW, "key-1", 500)
+SETTLES = Settles(1, USAGE, RAW)
+CHANGE = FileChange("a/b.py", "modify", D1, D2, True, "text", "dGV4dA==")
+
+SAMPLES: dict[str, Wire] = {
+    "record": Record(
+        id="op-1", type="step.done", version=2, task="t-1", parent="t-0", step="write", role="coder", attempt=2,
+        fence=9, worker="w-1", principal="ann", policy="p-1", prompt="q-1", trust="model",
+        time="2026-01-01T00:00:00.000+00:00", trace="00-1", derived_from=(D1, D2), sha256=digest(RAW), body=RAW,
+    ),
+    "task": TaskSpec(
+        "mend it", D1, D2, ("true", "false"), 30, "key", 2, 5, 6, 7_000, 60, ("coder",), "a title",
+    ),
+    "plan": Plan((PlanStep("a", "coder", "go"), PlanStep("b", "researcher", "look", ("a",)))),
+    "finding": Finding("it is so", (Citation("notes.md", 1, 3, "so it is", D1),)),
+    "patch": Patch(D1, D2, (CHANGE,), "+text", (D1,), "a summary"),
+    "verdict": Verdict(REF, True, "part", True, D2, (CheckResult("true", 1, True, 0, "out"),), ("because",)),
+    "critique": Critique(REF, "look again"),
+    "deliverable": Deliverable(D1, D2, (CHANGE,), "+", "# Report", (Part("a/b.py", (REF,)),), (REF,), True),
+    "step.order": WorkOrder(
+        5, 3, "go", ("patch",), ("a",), (REF,), (D1,), (Feedback(1, "verdict", "no", D2),),
+        Allotment(1, 2, 3, 4), (Teammate("coder", "writes", ("task",), ("patch",)),), "part", 1, 2, 3,
+    ),
+    "step.claimed": Claimed(4, 3, OPENS),
+    "step.done": Done((Result("patch", "change", D1, RAW, (D2,)),), SETTLES, USAGE),
+    "step.failed": Failed("conflict", "clash", False, SETTLES, USAGE, ("a", "b"), ("a/b.py",)),
+    "step.released": Released("silent", "not heard of"),
+    "step.revoked": Revoked("it is over"),
+    "step.journal": Journal(SETTLES, OPENS),
+    "task.final": Final("done", "all passed", True, REF, REF, USAGE),
+    "ctl.lease": Lease("s-1"),
+    "ctl.epoch": Epoch("s-1", 3),
+}  # fmt: skip
