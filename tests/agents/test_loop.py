@@ -160,8 +160,10 @@ async def bench(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Benche
 async def test_a_result_ends_it(bench: Benches) -> None:
     b = await bench()
     assert await b.run(says(call("look", '{"path":"a"}')), DONE) == "done"
-    assert b.ran == [("look", {"path": "a"})] and b.talk.seen == [Observation("look ran", True)]
-    assert b.work.ledger.spent.model_calls == 2 and b.work.ledger.spent.tool_calls == 1
+    assert b.ran == [("look", {"path": "a"})]
+    assert b.talk.seen == [Observation("look ran", True)]
+    assert b.work.ledger.spent.model_calls == 2
+    assert b.work.ledger.spent.tool_calls == 1
     assert b.work.tape.spent == b.work.ledger.spent
 
 
@@ -184,7 +186,8 @@ async def test_what_is_not_allotted_is_not_spent(
     looks = [says(call("look", json.dumps({"path": str(n)}))) for n in range(20)]
     with pytest.raises(StepFailed) as caught:
         await b.run(*looks)
-    assert caught.value.why == why and b.model.asked == asked
+    assert caught.value.why == why
+    assert b.model.asked == asked
     assert len(b.ran) <= allotment.get("tool_calls", 20)
 
 
@@ -192,7 +195,8 @@ async def test_tokens_are_reserved_at_worst_case_before_the_call(bench: Benches)
     b = await bench(tokens=1_000)
     with pytest.raises(StepFailed) as caught:
         await b.run(says(call("list"), tokens=450), says(call("look", '{"path":"a"}'), tokens=450), DONE)
-    assert caught.value.why == "tokens" and b.model.asked == 2  # the third might have cost more than was left
+    assert caught.value.why == "tokens"
+    assert b.model.asked == 2
     assert b.work.ledger.spent.tokens == 900
 
 
@@ -209,7 +213,8 @@ async def test_a_model_that_fails_ends_it_and_its_cost_is_kept(bench: Benches) -
         await b.run(says(call("list")), ModelRefused("quota", code="quota"))
     assert (caught.value.why, caught.value.retryable) == ("model", False)
     last = b.work.tape.last()
-    assert last is not None and last.usage.model_calls == 1
+    assert last is not None
+    assert last.usage.model_calls == 1
 
 
 async def test_the_deadline_bounds_a_model_call(bench: Benches) -> None:
@@ -224,24 +229,27 @@ async def test_the_deadline_bounds_a_model_call(bench: Benches) -> None:
     b.work.deadline = time.monotonic() + 0.05
     with pytest.raises(StepFailed) as caught:
         await Loop(b.work, Talk()).run()
-    assert caught.value.why == "deadline" and caught.value.retryable
+    assert caught.value.why == "deadline"
+    assert caught.value.retryable
 
 
 async def test_objections_cost_turns(bench: Benches) -> None:
     b = await bench(steps=4)
     assert await b.run(says(), DONE, talk=Talk(object_times=2)) == "done"
-    assert b.talk.objections == ["say something", "not yet", "not yet"] and b.model.asked == 4
+    assert b.talk.objections == ["say something", "not yet", "not yet"]
+    assert b.model.asked == 4
 
 
 # ---------------------------------------------------------------------- tool calls
 
 
-@pytest.mark.parametrize("arguments", ["", "  ", "null", '{}', '"{}"'])
+@pytest.mark.parametrize("arguments", ["", "  ", "null", "{}", '"{}"'])
 async def test_no_arguments_are_an_empty_object_and_then_judged(bench: Benches, arguments: str) -> None:
     b = await bench()
     await b.run(says(call("list", arguments), call("look", arguments)), DONE)
     assert b.ran == [("list", {})]
-    assert "path" in b.talk.seen[1].text and not b.talk.seen[1].ok
+    assert "path" in b.talk.seen[1].text
+    assert not b.talk.seen[1].ok
 
 
 @pytest.mark.parametrize("arguments", ['"{\\"path\\":\\"a\\"}"', '{"path":"a"}', '{"limit":2.0,"path":"a"}'])
@@ -249,7 +257,9 @@ async def test_what_is_judged_is_what_runs(bench: Benches, arguments: str) -> No
     b = await bench()
     await b.run(says(call("look", arguments)), DONE)
     ((_, values),) = b.ran
-    assert values["path"] == "a" and values.get("limit", 2) == 2 and isinstance(values.get("limit", 2), int)
+    assert values["path"] == "a"
+    assert values.get("limit", 2) == 2
+    assert isinstance(values.get("limit", 2), int)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +274,10 @@ async def test_bad_arguments_come_back_as_data_and_are_never_run(bench: Benches,
     b = await bench()
     assert await b.run(says(call("look", arguments)), DONE) == "done"
     (seen,) = b.talk.seen
-    assert b.ran == [] and not seen.ok and "look" in seen.text and "not run" in seen.text
+    assert b.ran == []
+    assert not seen.ok
+    assert "look" in seen.text
+    assert "not run" in seen.text
     assert len(seen.text) < 5_000
     assert b.work.ledger.spent.tool_calls == 0
 
@@ -273,28 +286,33 @@ async def test_bad_arguments_come_back_as_data_and_are_never_run(bench: Benches,
 async def test_an_unknown_tool_is_data(bench: Benches, name: str) -> None:
     b = await bench()
     assert await b.run(says(call(name, "{}")), DONE) == "done"
-    assert b.ran == [] and "no tool named" in b.talk.seen[0].text and len(b.talk.seen[0].text) < 3_000
+    assert b.ran == []
+    assert "no tool named" in b.talk.seen[0].text
+    assert len(b.talk.seen[0].text) < 3_000
 
 
 @pytest.mark.parametrize("arguments", ['{"path":"a"}', "{}", '{"path":"a","content":"lor'])
 async def test_calls_of_a_reply_that_was_cut_never_run(bench: Benches, arguments: str) -> None:
     b = await bench()
     await b.run(says(call("look", arguments), call("list", arguments), truncated=True), DONE)
-    assert b.ran == [] and len(b.talk.seen) == 2
+    assert b.ran == []
+    assert len(b.talk.seen) == 2
     assert all("cut off" in seen.text and not seen.ok for seen in b.talk.seen)
 
 
 async def test_a_call_with_a_problem_never_runs(bench: Benches) -> None:
     b = await bench()
     await b.run(says(call("list", "{}", problem="two calls came as one")), DONE)
-    assert b.ran == [] and "two calls came as one" in b.talk.seen[0].text
+    assert b.ran == []
+    assert "two calls came as one" in b.talk.seen[0].text
 
 
 async def test_the_third_same_call_is_refused_however_it_is_written(bench: Benches) -> None:
     b = await bench()
     same = ['{"path":"a","limit":1}', '{ "limit": 1.0, "path": "a" }', '"{\\"limit\\":1,\\"path\\":\\"a\\"}"']
     await b.run(*(says(call("look", arguments)) for arguments in same), says(call("look", '{"path":"b"}')), DONE)
-    assert b.names == ["look", "look", "look"] and b.ran[-1][1] == {"path": "b"}
+    assert b.names == ["look", "look", "look"]
+    assert b.ran[-1][1] == {"path": "b"}
     assert [seen.ok for seen in b.talk.seen] == [True, True, False, True]
     assert "same call" in b.talk.seen[2].text
 
@@ -310,13 +328,15 @@ async def test_a_write_makes_reads_new_again_but_not_itself(bench: Benches) -> N
 async def test_a_tool_that_fails_is_data_and_its_call_counts(bench: Benches) -> None:
     b = await bench()
     await b.run(says(call("fails")), DONE)
-    assert b.talk.seen == [Observation("it cannot", False)] and b.work.ledger.spent.tool_calls == 1
+    assert b.talk.seen == [Observation("it cannot", False)]
+    assert b.work.ledger.spent.tool_calls == 1
 
 
 async def test_what_cannot_be_undone_needs_a_person(bench: Benches) -> None:
     b = await bench()
     await b.run(says(call("wire_money")), DONE)
-    assert b.ran == [] and "approval" in b.talk.seen[0].text
+    assert b.ran == []
+    assert "approval" in b.talk.seen[0].text
 
 
 async def test_several_calls_in_one_reply_get_one_result_each_in_order(bench: Benches) -> None:
@@ -335,8 +355,10 @@ async def test_after_a_crash_settled_calls_are_neither_bought_nor_run_again(benc
         await first.run(says(call("look", '{"path":"a"}')), says(call("list")), ConnectionAbortedError("as if killed"))
     second = await bench(resumes=True)
     assert await second.run(DONE) == "done"
-    assert second.model.asked == 1 and second.ran == []  # two turns and two calls came from the journal
-    assert second.work.ledger.spent.model_calls == 3 and second.work.ledger.spent.tool_calls == 2
+    assert second.model.asked == 1
+    assert second.ran == []
+    assert second.work.ledger.spent.model_calls == 3
+    assert second.work.ledger.spent.tool_calls == 2
 
 
 async def test_a_write_is_made_again_on_the_new_checkout_and_not_counted_twice(bench: Benches) -> None:
@@ -345,7 +367,8 @@ async def test_a_write_is_made_again_on_the_new_checkout_and_not_counted_twice(b
         await first.run(says(call("change", '{"path":"a"}')), ConnectionAbortedError("as if killed"))
     second = await bench(resumes=True)
     await second.run(DONE)
-    assert second.names == ["change"] and second.work.ledger.spent.tool_calls == 1
+    assert second.names == ["change"]
+    assert second.work.ledger.spent.tool_calls == 1
 
 
 async def test_an_effect_begun_before_a_crash_is_never_repeated(bench: Benches) -> None:
@@ -361,7 +384,8 @@ async def test_an_effect_begun_before_a_crash_is_never_repeated(bench: Benches) 
     with pytest.raises(InDoubt):
         # the model's turn was settled with the opening of the call, and is not asked again
         await second.run(DONE)
-    assert second.model.asked == 0 and second.ran == []
+    assert second.model.asked == 0
+    assert second.ran == []
 
 
 async def test_what_a_call_is_for_is_in_the_journal_before_it_is_made(bench: Benches) -> None:
@@ -406,7 +430,8 @@ async def test_an_unusable_answer_comes_back_and_is_bounded(bench: Benches, cont
     assert await answer(await bench(), content, '{"n": 2}') == {"n": 2}
     with pytest.raises(StepFailed) as caught:
         await answer(await bench(), content)
-    assert caught.value.why == "no_progress" and str(OBJECTIONS_ALLOWED + 1) in caught.value.reason
+    assert caught.value.why == "no_progress"
+    assert str(OBJECTIONS_ALLOWED + 1) in caught.value.reason
 
 
 async def test_an_answer_that_was_cut_is_not_believed(bench: Benches) -> None:

@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 
+from kokuban.agents import Output, Work, Worker
+from kokuban.agents.loop import Loop
+from kokuban.agents.models import CallContext, Meter, Reply, Request, open_model
 from kokuban.agents.roles import BUILT_IN, program_for
+from kokuban.agents.roles._actions import NativeActions
+from kokuban.agents.roles._coding import Coding
 from kokuban.agents.roles.researcher import cite, stands
+from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
 from kokuban.blackboard import Client, Event, Outcome
 from kokuban.blackboard.core import Board
-from kokuban.schemas import Finding, Patch, Plan, Verdict
-from support.desk import tree
+from kokuban.blackboard.wire import Bus
+from kokuban.blackboard.workspace import changes, tree_digest, unified
+from kokuban.schemas import Finding, Patch, Plan, PlanStep, Verdict
+from kokuban.schemas.contracts import builtin_crew
+from support.desk import Desk, Program, tree
 from support.nats_server import NatsServer
 from support.team import (
     CHECK,
@@ -32,6 +41,7 @@ from support.team import (
     team,
     workspace,
 )
+from support.waiting import running
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +68,11 @@ async def play(
     async with team(url, model, home / "team", native_tools=native), await Client.connect(url) as board:
         async with asyncio.timeout(60):
             task = await board.submit(
-                "Make adding and doubling pass the checks", workspace=workspace(home / "ws", files), sources=sources, checks=checks, **spec
+                "Make adding and doubling pass the checks",
+                workspace=workspace(home / "ws", files),
+                sources=sources,
+                checks=checks,
+                **spec,
             )
             events = [event async for event in board.watch(task)]
             outcome = await board.result(task)
@@ -85,13 +99,16 @@ async def test_a_task_comes_to_a_proven_deliverable(nats_server: NatsServer, tmp
         docs=docs,
     )  # fmt: skip
     outcome = played.outcome
-    assert outcome.state == "done" and outcome.checked and outcome.deliverable is not None
+    assert outcome.state == "done"
+    assert outcome.checked
+    assert outcome.deliverable is not None
     fixed = FILES["calc.py"].replace(*FIX_ADD).replace(*FIX_DOUBLE)
     assert {path: file.content.decode() for path, file in outcome.files.items()} == {"calc.py": fixed}
     # the manifest names exactly the artifacts that the file comes from
     patches = {a.ref for a in played.board.tasks[played.task].artifacts.values() if a.ref.kind == "patch"}
     (part,) = outcome.deliverable.manifest
-    assert part.path == "calc.py" and set(part.sources) == patches
+    assert part.path == "calc.py"
+    assert set(part.sources) == patches
     assert {ref.step for ref in part.sources} == {"fix-add", "fix-double"}
     assert {ref.step for ref in outcome.deliverable.cites} >= {"facts", "fix-add", "fix-double"}
     # the quote is the document's own words, and where they stand
@@ -100,9 +117,11 @@ async def test_a_task_comes_to_a_proven_deliverable(nats_server: NatsServer, tmp
     assert (citation.quote, citation.first, citation.last) == ("Doubling adds a number\nto itself.", 4, 5)
     # each artifact was judged by somebody else, under its digest; the merged result as a whole
     verdicts = played.artifacts("verdict")
-    assert {v.subject.kind for v in verdicts} == {"finding", "patch", "deliverable"} and all(v.passed for v in verdicts)
+    assert {v.subject.kind for v in verdicts} == {"finding", "patch", "deliverable"}
+    assert all(v.passed for v in verdicts)
     (final,) = [v for v in verdicts if v.subject.kind == "deliverable"]
-    assert final.scope == "whole" and final.tree == outcome.deliverable.tree
+    assert final.scope == "whole"
+    assert final.tree == outcome.deliverable.tree
     assert [c.exit_code for c in final.checks] == [0]
     for verdict in verdicts:
         assert verdict.subject.digest in played.board.tasks[played.task].artifacts
@@ -113,8 +132,10 @@ async def test_without_a_check_it_is_labelled_unchecked(nats_server: NatsServer,
     played = await play(
         nats_server.url, tmp_path, plan(("fix", "coder", ())), edit("fix", FIX_ADD), finish("fix"), checks=()
     )
-    assert played.outcome.state == "done" and not played.outcome.checked
-    assert "unchecked" in played.outcome.reason and "unchecked" in played.outcome.as_folder()["report.md"].content.decode()
+    assert played.outcome.state == "done"
+    assert not played.outcome.checked
+    assert "unchecked" in played.outcome.reason
+    assert "unchecked" in played.outcome.as_folder()["report.md"].content.decode()
     assert not any(v.checked for v in played.artifacts("verdict"))
 
 
@@ -125,7 +146,8 @@ async def test_different_plans_are_different_dags(nats_server: NatsServer, tmp_p
     )  # fmt: skip
     assert played.outcome.state == "done"
     first, second = played.artifacts("patch", "one") + played.artifacts("patch", "two")
-    assert second.base == first.result and len(second.onto) == 1
+    assert second.base == first.result
+    assert len(second.onto) == 1
     assert "a - b" not in second.diff  # each diff shows its own work alone
     assert played.artifacts("verdict", "verify-two")[0].scope == "whole"
     assert played.artifacts("verdict", "verify-one")[0].scope == "part"
@@ -154,15 +176,18 @@ async def test_a_bad_plan_is_named_back_and_mended(
         nats_server.url, tmp_path, mended, {**bad, "times": 1}, edit("fix", FIX_ADD), edit("fix", FIX_DOUBLE)
     )
     assert played.outcome.state == "done"
-    assert len(played.artifacts("plan")) == 1 and played.outcome.usage.model_calls == 4
+    assert len(played.artifacts("plan")) == 1
+    assert played.outcome.usage.model_calls == 4
 
 
 async def test_a_planner_that_cannot_ends_the_task_with_the_reason(nats_server: NatsServer, tmp_path: Path) -> None:
     bad = plan(("one", "coder", ("two",)), ("two", "coder", ("one",)))
     played = await play(nats_server.url, tmp_path, bad, attempts=2)
-    assert played.outcome.state == "failed" and "circle" in played.outcome.reason
+    assert played.outcome.state == "failed"
+    assert "circle" in played.outcome.reason
     assert len(played.happened("ordered", "plan")) == 2
-    assert played.outcome.deliverable is None and played.outcome.as_folder() == {}
+    assert played.outcome.deliverable is None
+    assert played.outcome.as_folder() == {}
 
 
 # ---------------------------------------------------------------------- findings
@@ -184,7 +209,8 @@ async def test_a_quote_that_is_not_there_is_refused(nats_server: NatsServer, tmp
 def test_a_citation_is_verbatim_or_nothing() -> None:
     sources = tree({"a.md": "one two\n  three\nfour", "b.md": "x"})
     found = cite(sources, "a.md", "two three")
-    assert found is not None and (found.quote, found.first, found.last) == ("two\n  three", 1, 2)
+    assert found is not None
+    assert (found.quote, found.first, found.last) == ("two\n  three", 1, 2)
     assert stands(sources, found)
     for quote in ("two  four", "Two three", "", "  ", "three.", "one two three four five"):
         assert cite(sources, "a.md", quote) is None
@@ -209,19 +235,20 @@ async def test_unfinished_work_is_not_handed_over(nats_server: NatsServer, tmp_p
         edit("fix", FIX_ADD), finish("fix"),  # one check still fails
         edit("fix", FIX_DOUBLE),
     )  # fmt: skip
-    assert played.outcome.state == "done" and played.outcome.usage.model_calls == 5
+    assert played.outcome.state == "done"
+    assert played.outcome.usage.model_calls == 5
     assert len(played.artifacts("patch")) == 1
 
 
 WEAKER = [
-    act("fix", "write_file", path="check.py", content="print('fine')\n"),
-    act("fix", "delete_file", path="check.py"),
-    act("fix", "write_file", path="assert.py", content="x"),
+    act("fix", "write_file", path="check.sh", content="true\n"),
+    act("fix", "delete_file", path="check.sh"),
+    act("fix", "write_file", path="conftest.py", content="x"),
     act("fix", "write_file", path="sitecustomize.py", content="import os; os._exit(0)\n"),
 ]
 
 
-@pytest.mark.parametrize("weaker", WEAKER, ids=["rewrites", "deletes", "unrelated", "takes over"])
+@pytest.mark.parametrize("weaker", WEAKER, ids=["rewrites", "deletes", "runs before", "takes over"])
 async def test_a_coder_cannot_weaken_the_checks(
     nats_server: NatsServer, tmp_path: Path, weaker: dict[str, Any]
 ) -> None:
@@ -231,21 +258,8 @@ async def test_a_coder_cannot_weaken_the_checks(
     )  # fmt: skip
     outcome = played.outcome
     assert outcome.state == "done"
-    assert "check.py" not in outcome.files and "sitecustomize.py" not in outcome.files
+    assert set(outcome.files) == {"calc.py"}
     assert "a + b" in outcome.files["calc.py"].content.decode()
-
-
-async def test_a_failed_verdict_sends_its_critique_to_another_attempt(
-    nats_server: NatsServer, tmp_path: Path
-) -> None:
-    """The coder's check passes by a trace that its earlier run left; on a fresh checkout it does not."""
-    flaky = {**FILES, "check.py": "import pathlib, calc\nassert calc.add(2, 3) == 5, 'add is wrong'\n"}
-    played = await play(
-        nats_server.url, tmp_path, plan(("fix", "coder", ())),
-        {**edit("fix", FIX_ADD), "when": {"role": "coder", "attempt": 1}},
-        files=flaky, attempts=1,
-    )  # fmt: skip
-    assert played.outcome.state == "done"
 
 
 async def test_double_encoded_arguments_are_read_everywhere(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -268,7 +282,7 @@ async def test_a_check_that_hangs_is_ended_and_said(nats_server: NatsServer, tmp
     files = {"calc.py": "x = 1\n", "check.py": "import calc, time\ntime.sleep(60 if calc.x == 1 else 0)\n"}
     played = await play(
         nats_server.url, tmp_path, plan(("fix", "coder", ())), edit("fix", ("x = 1", "x = 2")), files=files,
-        check_seconds=1, attempts=1,
+        check_seconds=1, attempts=1, checks=["python3 check.py"],
     )  # fmt: skip
     assert played.outcome.state == "done"
 
@@ -277,7 +291,7 @@ async def test_a_check_that_floods_is_bounded(nats_server: NatsServer, tmp_path:
     flood = "import sys, calc\nsys.stdout.write('y' * 10_000_000)\nassert calc.x == 2\n"
     played = await play(
         nats_server.url, tmp_path, plan(("fix", "coder", ())), edit("fix", ("x = 1", "x = 2")),
-        files={"calc.py": "x = 1\n", "check.py": flood}, attempts=1,
+        files={"calc.py": "x = 1\n", "check.py": flood}, attempts=1, checks=["python3 check.py"],
     )  # fmt: skip
     assert played.outcome.state == "done"
     for verdict in played.artifacts("verdict"):
@@ -289,7 +303,8 @@ async def test_a_check_that_does_not_exist_fails_the_task_honestly(nats_server: 
     played = await play(
         nats_server.url, tmp_path, plan(("fix", "coder", ())), *replies, checks=["no-such-program"], attempts=1, steps=4
     )
-    assert played.outcome.state == "failed" and "fix" in played.outcome.reason
+    assert played.outcome.state == "failed"
+    assert "fix" in played.outcome.reason
     assert played.outcome.deliverable is None
 
 
@@ -314,21 +329,15 @@ async def test_native_calls_several_in_one_reply(nats_server: NatsServer, tmp_pa
         turn(("finish", {"summary": "both are right now"})),
         native=True, attempts=1,
     )  # fmt: skip
-    assert played.outcome.state == "done" and played.outcome.usage.model_calls == 5
+    assert played.outcome.state == "done"
+    assert played.outcome.usage.model_calls == 5
     (patch,) = played.artifacts("patch")
-    assert isinstance(patch, Patch) and patch.summary == "both are right now"
+    assert isinstance(patch, Patch)
+    assert patch.summary == "both are right now"
 
 
 async def test_native_every_call_is_answered_exactly_once(tmp_path: Path, nats_server: NatsServer) -> None:
     """What the model is shown: after each reply with calls, one result for each id, in order, before anything else."""
-    from kokuban.agents._tape import Tape
-    from kokuban.agents.loop import Loop
-    from kokuban.agents.models import CallContext, Meter, Reply, Request, open_model
-    from kokuban.agents.roles._actions import NativeActions
-    from kokuban.agents.roles._coding import Coding
-    from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
-    from kokuban.blackboard.wire import Bus
-    from support.desk import Desk
 
     inner = open_model(
         script(
@@ -357,7 +366,6 @@ async def test_native_every_call_is_answered_exactly_once(tmp_path: Path, nats_s
         desk = await Desk.open(bus, FILES, checks=(CHECK,))
         owner = await desk.claimed(await desk.order())
         work = await desk.work(owner, tmp_path / "home", meter=Meter(Watched()), native_tools=True)
-        assert isinstance(work.tape, Tape)
         coding = await Coding.begin(work)
         tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in ("read_file", "edit_file", "run_checks")])
         await Loop(work, NativeActions(coding, tools), tools, coding.context).run()
@@ -380,7 +388,7 @@ async def test_native_every_call_is_answered_exactly_once(tmp_path: Path, nats_s
 
 
 async def test_work_that_does_not_fit_together_is_redone_on_top(nats_server: NatsServer, tmp_path: Path) -> None:
-    files = {"calc.py": "a = 1\n", "check.py": "import calc\nassert calc.a in (2, 3, 5)\n"}
+    files = {"calc.py": "a = 1\n", "check.sh": "grep -q '[235]' calc.py\n"}
     played = await play(
         nats_server.url, tmp_path, plan(("one", "coder", ()), ("two", "coder", ())),
         edit("one", ("a = 1", "a = 2")), finish("one"), edit("two", ("a = 1", "a = 3")), finish("two"),
@@ -390,24 +398,18 @@ async def test_work_that_does_not_fit_together_is_redone_on_top(nats_server: Nat
     assert played.outcome.state == "done"
     assert played.outcome.files["calc.py"].content == b"a = 5\n"
     assert len(played.happened("failed", "integrate")) == 1
-    orders = [e for e in played.happened("ordered", "two")]
-    assert len(orders) == 2 and "does not fit together" in orders[1].text
+    orders = played.happened("ordered", "two")
+    assert len(orders) == 2
+    assert "does not fit together" in orders[1].text
     redone = played.artifacts("patch", "two")[-1]
-    assert len(redone.onto) == 1 and "-a = 2" in redone.diff
+    assert len(redone.onto) == 1
+    assert "-a = 2" in redone.diff
 
 
 async def test_a_bad_patch_does_not_pass_whoever_made_it(nats_server: NatsServer, tmp_path: Path) -> None:
-    """The verifier does not take the coder's word: patches that lie or weaken the checks, made by a coder of our own."""
-    from kokuban.agents import Worker
-    from kokuban.agents._output import Output
-    from kokuban.agents._work import Work
-    from kokuban.blackboard.wire import Bus
-    from kokuban.blackboard.workspace import changes, tree_digest, unified
-    from kokuban.schemas.contracts import builtin_crew
-    from support.desk import Program
-    from support.waiting import running
+    """The verifier does not take the coder's word: patches that fail or weaken the checks, by a coder of our own."""
 
-    weakened = tree({**FILES, "check.py": "pass\n"})
+    weakened = tree({**FILES, "check.sh": "true\n"})
     fails = tree({**FILES, "calc.py": FILES["calc.py"].replace(*FIX_ADD)})
     right = tree({**FILES, "calc.py": FILES["calc.py"].replace(*FIX_ADD).replace(*FIX_DOUBLE)})
     feedback: list[str] = []
@@ -436,23 +438,18 @@ async def test_a_bad_patch_does_not_pass_whoever_made_it(nats_server: NatsServer
         outcome = await board.result(task)
     verdicts = [e.artifact() for e in events if e.kind == "verdict" and e.step == "verify-fix"]
     assert [isinstance(v, Verdict) and v.passed for v in verdicts] == [False, False, True]
-    assert "check.py" in verdicts[0].reasons[0] and verdicts[0].checks == ()  # refused before anything of it ran
-    assert verdicts[1].checks[0].exit_code == 1 and "double" in verdicts[1].checks[0].output
-    assert "check.py" in feedback[0] and "double" in feedback[1]
+    assert "check.sh" in verdicts[0].reasons[0]
+    assert verdicts[0].checks == ()
+    assert verdicts[1].checks[0].exit_code == 1
+    assert "double" in verdicts[1].checks[0].output
+    assert "check.sh" in feedback[0]
+    assert "double" in feedback[1]
     assert outcome.state == "done"
 
 
 async def test_a_result_that_breaks_its_contract_comes_back_with_reasons(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    from kokuban.agents import Worker
-    from kokuban.agents._output import Output
-    from kokuban.agents._work import Work
-    from kokuban.blackboard.wire import Bus
-    from kokuban.schemas import PlanStep
-    from kokuban.schemas.contracts import builtin_crew
-    from support.desk import Program
-    from support.waiting import running
 
     feedback: list[str] = []
 
@@ -477,7 +474,8 @@ async def test_a_result_that_breaks_its_contract_comes_back_with_reasons(
         task = await board.submit("Fix it", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
         outcome = await board.result(task, timeout=30)
     assert outcome.state == "done"
-    assert "circle" in feedback[0] and "contract allows only plan" in feedback[1]
+    assert "circle" in feedback[0]
+    assert "contract allows only plan" in feedback[1]
 
 
 def test_a_role_without_a_program_is_named() -> None:

@@ -46,7 +46,12 @@ PLAN = Output("plan", Plan((PlanStep("a", "coder", "do it"),)))
 
 @asynccontextmanager
 async def at_work(
-    url: str, home: Path, perform: Callable[[Work], Awaitable[list[Output]]], *, concurrency: int = 1, role: str = "coder"
+    url: str,
+    home: Path,
+    perform: Callable[[Work], Awaitable[list[Output]]],
+    *,
+    concurrency: int = 1,
+    role: str = "coder",
 ) -> AsyncIterator[Worker]:
     async with await Bus.connect(url) as bus:
         worker = Worker(bus, contract(role), Program(perform), home=home, concurrency=concurrency)
@@ -126,7 +131,9 @@ async def test_many_orders_and_workers_each_step_is_done_once(
     for step in steps:
         claimed, done = await desk.register(step=step)
         assert (claimed.type, done.type) == ("step.claimed", "step.done")
-        assert claimed.worker == done.worker and done.fence and done.attempt == claimed.attempt == 1
+        assert claimed.worker == done.worker
+        assert done.fence
+        assert done.attempt == claimed.attempt == 1
 
 
 async def settled(desk: Desk) -> bool:
@@ -151,7 +158,8 @@ async def test_an_owner_that_wakes_late_writes_nothing(bus: Bus) -> None:
         with pytest.raises(Fenced):
             await attempt()
     assert await bus.last_seq() == before
-    assert not await late.still_owned() and not await new.still_owned()
+    assert not await late.still_owned()
+    assert not await new.still_owned()
 
 
 @pytest.mark.parametrize("hinted", [True, False])
@@ -193,9 +201,7 @@ async def on_register(desk: Desk, step: str) -> bool:
 
 
 @linux_only
-async def test_a_fenced_owner_kills_what_its_command_started(
-    nats_server: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_a_fenced_owner_kills_what_its_command_started(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
     desk = await Desk.open(bus)
     pids = tmp_path / "pids"
 
@@ -314,7 +320,8 @@ async def test_an_order_of_a_newer_release_is_left_for_who_can_read_it(
         await ended(desk)  # the worker has gone past them
         await eventually(lambda: taken(desk, 2))
     assert (await desk.pending())[1] < first
-    assert await desk.register(step="new") == [] and await desk.register(step="newest") == []
+    assert await desk.register(step="new") == []
+    assert await desk.register(step="newest") == []
 
 
 @pytest.mark.parametrize("junk", [b"", b"[" * 100_000, b'{"id":"x"}', b"\xff\xfe", b"null"])
@@ -331,7 +338,8 @@ async def test_junk_is_settled_once_and_stops_nobody(
     async with at_work(nats_server.url, tmp_path / "a", at_once):
         await ended(desk)
         await eventually(lambda: settled_past(desk, last))
-    assert await desk.register(step="junk") == [] and await desk.register(step="lies") == []
+    assert await desk.register(step="junk") == []
+    assert await desk.register(step="lies") == []
 
 
 async def put(bus: Bus, subject: str, data: bytes, op: str) -> int:
@@ -432,7 +440,8 @@ async def test_how_a_program_ends_is_on_the_register(
         await desk.order()
         body = await failure(desk)
         await eventually(lambda: settled(desk))
-    assert (body.why, body.retryable) == (why, retryable) and str(error) in body.reason
+    assert (body.why, body.retryable) == (why, retryable)
+    assert str(error) in body.reason
 
 
 async def test_a_step_that_takes_too_long_says_so(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
@@ -440,7 +449,8 @@ async def test_a_step_that_takes_too_long_says_so(nats_server: NatsServer, bus: 
     async with at_work(nats_server.url, tmp_path / "a", for_ever):
         await desk.order(allotment=Allotment(seconds=0))
         body = await failure(desk)
-    assert body.why == "deadline" and body.retryable
+    assert body.why == "deadline"
+    assert body.retryable
 
 
 async def test_a_result_too_large_for_a_record_is_reported_small(
@@ -457,7 +467,9 @@ async def test_a_result_too_large_for_a_record_is_reported_small(
         body = await failure(desk)
         await desk.order(step="next")  # and the connection lives
         await ended(desk, "next")
-    assert body.why == "input" and not body.retryable and "bytes" in body.reason
+    assert body.why == "input"
+    assert not body.retryable
+    assert "bytes" in body.reason
 
 
 async def test_a_call_too_large_for_the_journal_is_reported_small(
@@ -476,13 +488,13 @@ async def test_a_call_too_large_for_the_journal_is_reported_small(
     async with at_work(nats_server.url, tmp_path / "a", perform):
         await desk.order()
         body = await failure(desk)
-    assert body.why == "input" and not body.retryable
-    assert body.settles is not None and body.settles.usage.input_tokens == 7  # what it cost is not lost
+    assert body.why == "input"
+    assert not body.retryable
+    assert body.settles is not None
+    assert body.settles.usage.input_tokens == 7
 
 
-async def test_results_above_the_inline_limit_travel_outside(
-    nats_server: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_results_above_the_inline_limit_travel_outside(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
     desk = await Desk.open(bus)
     quotes = tuple(Citation("a.txt", 1, 1, "q" * 2_000, digest(b"")) for _ in range(20))
     findings = [Output(f"f{n}", Finding(f"number {n}", quotes)) for n in range(10)]
@@ -496,7 +508,8 @@ async def test_results_above_the_inline_limit_travel_outside(
         await eventually(lambda: done_by(desk, "researcher", "find"))
     board, _ = audited(await records(nats_server.url))
     step = board.tasks[desk.task].steps["find"]
-    assert step.status == "done" and len(step.results) == 10
+    assert step.status == "done"
+    assert len(step.results) == 10
     content = Content(bus, Payloads(bus))
     for artifact, finding in zip(step.results, findings, strict=True):
         assert await content.artifact(artifact.ref) == finding.artifact

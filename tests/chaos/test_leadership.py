@@ -13,10 +13,10 @@ from kokuban.blackboard import Client
 from kokuban.blackboard.wire import Bus, Conflict, Fence, Written, ensure_board, write
 from kokuban.schemas import Epoch, Final, WorkOrder, seal, subjects
 from kokuban.supervisor import Supervisor
-from kokuban.supervisor._lease import TTL_SECONDS, Leadership
+from kokuban.supervisor._lease import Leadership
 from support.nats_server import NatsServer
 from support.tcp_proxy import proxied
-from support.team import FIX_ADD, FIX_DOUBLE, audited, edit, plan, records, script, team, workspace
+from support.team import CHECK, FIX_ADD, FIX_DOUBLE, audited, edit, plan, records, script, team, workspace
 from support.waiting import cancelled, eventually, running
 
 pytestmark = pytest.mark.anyio
@@ -25,14 +25,15 @@ pytestmark = pytest.mark.anyio
 async def test_the_lease_is_held_by_one_and_expires_by_the_servers_clock(nats_server: NatsServer) -> None:
     async with await Bus.connect(nats_server.url) as bus:
         await ensure_board(bus)
-        first, second = Leadership(bus, "first"), Leadership(bus, "second")
+        first, second = (Leadership(bus, name, ttl_seconds=1) for name in ("first", "second"))
         await first.acquire()
         waiting = asyncio.create_task(second.acquire())
         keeping = asyncio.create_task(first.keep())
         async with running():
-            held_until = asyncio.get_running_loop().time() + TTL_SECONDS + 1.5
+            held_until = asyncio.get_running_loop().time() + 2.5
             await eventually(lambda: asyncio.get_running_loop().time() > held_until)
-            assert not waiting.done() and not keeping.done()  # renewed: longer than one lease lasts
+            assert not waiting.done()
+            assert not keeping.done()
         await cancelled(keeping)  # it dies without a word
         await asyncio.wait_for(waiting, 5)
 
@@ -67,9 +68,7 @@ async def test_a_leader_cut_off_is_replaced_within_5_s_and_decides_nothing_late(
                 await asyncio.wait_for(new.leading.wait(), 10)
                 assert time.monotonic() - started < 5
                 async with await Client.connect(nats_server.url) as board:
-                    task = await board.submit(
-                        "Fix it", workspace=workspace(tmp_path / "ws"), checks=["python3 check.py"]
-                    )
+                    task = await board.submit("Fix it", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
                     proxy.let_answers_pass()  # it wakes late, with all that it missed, while the task runs
                     outcome = await board.result(task, timeout=30)
                 assert outcome.state == "done"
@@ -120,18 +119,21 @@ async def test_a_decision_refused_by_the_epoch_ends_the_leadership_and_it_comes_
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     model = script(tmp_path / "s.json", plan(("fix", "coder", ())), edit(None, FIX_ADD), edit(None, FIX_DOUBLE))
-    async with await Client.connect(nats_server.url) as board, await Bus.connect(nats_server.url) as bus:
-        async with team(nats_server.url, model, tmp_path / "home") as (leader,):
-            await asyncio.wait_for(leader.leading.wait(), 10)
-            for shard in range(subjects.EPOCH_SHARDS):  # somebody else has come and gone
-                last = await bus.last(subjects.epoch(shard))
-                op = secrets.token_hex(8)
-                data = seal(Epoch("ghost", shard), id=op, type="ctl.epoch")
-                assert last is not None
-                fence = Fence(subjects.epoch(shard), last.seq)
-                await write(bus, subjects.epoch(shard), data, op=op, fence=fence)
-            task = await board.submit("Fix it", workspace=workspace(tmp_path / "ws"), checks=["python3 check.py"])
-            assert (await board.result(task, timeout=30)).state == "done"
+    async with (
+        await Client.connect(nats_server.url) as board,
+        await Bus.connect(nats_server.url) as bus,
+        team(nats_server.url, model, tmp_path / "home") as (leader,),
+    ):
+        await asyncio.wait_for(leader.leading.wait(), 10)
+        for shard in range(subjects.EPOCH_SHARDS):  # somebody else has come and gone
+            last = await bus.last(subjects.epoch(shard))
+            op = secrets.token_hex(8)
+            data = seal(Epoch("ghost", shard), id=op, type="ctl.epoch")
+            assert last is not None
+            fence = Fence(subjects.epoch(shard), last.seq)
+            await write(bus, subjects.epoch(shard), data, op=op, fence=fence)
+        task = await board.submit("Fix it", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
+        assert (await board.result(task, timeout=30)).state == "done"
     _, applied = audited(await records(nats_server.url))
     assert all(not did.ignored for did in applied)
 
@@ -150,4 +152,3 @@ async def test_a_reviving_supervisor_does_not_take_back_what_is_held(nats_server
         sweeper._swept = long_ago
         assert await sweeper.sweep() == []
         assert sweeper._heard[("t", "s")][1] > long_ago
-

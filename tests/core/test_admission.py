@@ -134,3 +134,7 @@ def test_reasons_are_bounded() -> None:
 def test_a_critique_alone_is_no_judgement(make: Callable[[Ref], Wire]) -> None:
     found = refused([given(make(FACT))], order("verdict", "critique", judges=[FACT.digest]))
     assert bool(found) is (make is contents.critique)
+
+
+def test_an_input_that_this_reader_never_saw_admitted_can_still_be_judged() -> None:
+    assert reasons_against([given(contents.verdict(FACT))], order("verdict"), "verifier", {}) == ()

@@ -4,65 +4,25 @@ from __future__ import annotations
 
 import copy
 
-import msgspec
 import pytest
 
 from core import contents
+from core.folding import FINDING, changes_nothing, claimed, ordered
 from core.history import History, begun, folded, result_of
-from kokuban.blackboard.core import Applied, Board, Stored, fold
+from kokuban.blackboard.core import Applied, fold
 from kokuban.schemas import (
-    Claimed,
-    Done,
     Epoch,
     Failed,
     Final,
     Lease,
     Opens,
-    Released,
     Settles,
     Usage,
     WorkOrder,
     digest,
     encode,
-    seal,
     subjects,
 )
-
-FINDING = ("fact", contents.finding())
-
-
-def ordered() -> History:
-    history = begun()
-    history.order("look", "researcher")
-    return history
-
-
-def claimed() -> History:
-    history = ordered()
-    history.claim("look")
-    return history
-
-
-def changes_nothing(history: History, applied: Applied, why: str) -> None:
-    """The last message was ignored for this reason, and all else is as if it had never been stored."""
-    assert why in applied.ignored
-    assert not applied.admitted
-    assert not applied.refused
-    without = folded(history.messages[:-1])
-    assert history.board.ignored == without.ignored + 1
-    assert plain(history.board) == plain(without)
-
-
-def plain(board: Board) -> object:
-    """The board without positions: sequences of the stream and of registers, and the count of what was ignored."""
-    board = copy.deepcopy(board)
-    board.last_seq = board.ignored = 0
-    for task in board.tasks.values():
-        task.last_seq = 0
-        task.registers = {}
-        for step in task.steps.values():
-            step.reg = 0
-    return board
 
 
 def test_a_task_from_spec_to_final() -> None:
@@ -265,112 +225,6 @@ def test_a_done_step_can_be_ordered_again_and_its_results_wait() -> None:
     assert len(history.board.tasks["t-1"].artifacts) == 2
 
 
-# ---------------------------------------------------------------------- ownership
-
-
-def test_a_claim_is_for_the_order_that_stands() -> None:
-    history = ordered()
-    at = history.registers["look"]
-    changes_nothing(history, history.claim("look", body=Claimed(at.order - 1, 0)), "for another order")
-    history = ordered()
-    changes_nothing(history, history.claim("look", body=Claimed(at.order, 1)), "for another order")
-    history = ordered()
-    changes_nothing(history, history.claim("look", attempt=2), "for another attempt")
-    assert not ordered().claim("look").ignored
-
-
-def test_a_step_has_one_owner() -> None:
-    history = claimed()
-    changes_nothing(history, history.claim("look", worker="w-2"), "nothing to claim")
-    assert history.board.tasks["t-1"].steps["look"].worker == "w-1"
-
-
-def test_nobody_claims_what_nobody_ordered() -> None:
-    history = begun()
-    history.order("look", "researcher", fence=1)
-    history.registers["look"].order = history.last
-    changes_nothing(history, history.claim("look"), "nothing to claim")
-
-
-def test_a_late_claim_of_an_old_order_is_void() -> None:
-    history = ordered()
-    old = Claimed(history.registers["look"].order, 0)
-    history.release("look", "lost")
-    history.order("look", "researcher")
-    changes_nothing(history, history.claim("look", body=old), "for another order")
-
-
-@pytest.mark.parametrize("end", ["done", "failed", "journal", "store"])
-@pytest.mark.parametrize("fence", ["none", "old", "other"])
-def test_a_write_without_the_fence_counts_for_nothing(end: str, fence: str) -> None:
-    history = claimed()
-    old = history.registers["look"].fence
-    history.release("look")
-    history.order("look", "researcher")
-    history.claim("look", worker="w-2")
-    sequence = {"none": 0, "old": old, "other": history.last + 1}[fence]
-    writes = {
-        "done": lambda: history.done("look", FINDING, fence=sequence),
-        "failed": lambda: history.failed("look", fence=sequence),
-        "journal": lambda: history.journal("look", settles=Settles(1, Usage(9)), fence=sequence),
-        "store": lambda: history.store("look", FINDING, fence=sequence),
-    }
-    changes_nothing(history, writes[end](), "owns nothing here")
-
-
-def test_done_without_a_claim_is_nothing() -> None:
-    history = ordered()
-    changes_nothing(history, history.done("look", FINDING), "owns nothing here")
-    changes_nothing(history, history.done("look", FINDING, fence=history.registers["look"].order), "owns nothing")
-
-
-def test_a_second_end_is_nothing() -> None:
-    history = claimed()
-    history.done("look", FINDING)
-    changes_nothing(history, history.done("look", ("fact", contents.finding("other"))), "owns nothing here")
-    changes_nothing(history, history.failed("look"), "owns nothing here")
-
-
-def test_junk_on_the_register_ends_the_owners_right_to_write() -> None:
-    history = claimed()
-    step = history.board.tasks["t-1"].steps["look"]
-    assert not step.moved
-    changes_nothing(history, history.put(subjects.register("t-1", "researcher", "look"), b"\xff\x00 junk"), "")
-    assert step.moved
-    assert step.reg == history.last
-    changes_nothing(history, history.journal("look", settles=Settles(1, Usage(9))), "the register has moved")
-    changes_nothing(history, history.store("look", FINDING), "the fence is not the claim's")
-    changes_nothing(history, history.done("look", FINDING), "the register has moved")
-    changes_nothing(history, history.failed("look"), "the register has moved")
-    history.release("look", "moved")
-    assert (step.status, step.moved) == ("released", False)
-    assert not history.order("look", "researcher").ignored
-
-
-def test_junk_on_the_register_voids_the_order() -> None:
-    history = ordered()
-    history.put(subjects.register("t-1", "researcher", "look"), b"")
-    step = history.board.tasks["t-1"].steps["look"]
-    assert step.moved
-    changes_nothing(history, history.claim("look"), "for another order")
-
-
-def test_junk_before_the_first_order_is_remembered() -> None:
-    history = begun()
-    history.put(subjects.register("t-1", "researcher", "look"), b"{}")
-    history.put(subjects.register("t-1", "coder", "look"), b"{}")
-    void = history.order("look", "researcher", order=WorkOrder(0, 3, "do it", ("finding",)))
-    assert "the register is at 4" in void.ignored
-    assert not history.order("look", "researcher", order=WorkOrder(4, 3, "do it", ("finding",))).ignored
-    assert history.board.tasks["t-1"].steps["look"].reg == 4
-
-
-def test_a_register_of_another_role_is_another_register() -> None:
-    history = claimed()
-    history.put(subjects.register("t-1", "coder", "look"), b"{}")
-    assert not history.done("look", FINDING).ignored
-
-
 # ---------------------------------------------------------------------- ends and usage
 
 
@@ -444,6 +298,10 @@ def test_an_artifact_record_sits_under_its_owners_fence() -> None:
     fence = history.registers["other"].fence
     changes_nothing(history, history.store("look", FINDING, step="other", fence=fence), "the fence is not")
     changes_nothing(history, history.store("look", FINDING, step=None), "owns nothing here")
+    fence = history.registers["look"].fence
+    subject = subjects.artifact("t-1", "coder", "finding", "fact", fence)
+    foreign = history.write(subject, FINDING[1], "artifact", step="look", role="coder", attempt=1, fence=fence)
+    changes_nothing(history, foreign, "the fence is not the claim's")
 
 
 def test_a_refused_result_is_kept_as_data_and_its_cost_counted() -> None:
@@ -455,107 +313,3 @@ def test_a_refused_result_is_kept_as_data_and_its_cost_counted() -> None:
     assert (step.status, step.reasons, step.usage) == ("refused", (reason,), Usage(7))
     assert history.board.tasks["t-1"].artifacts == {}
     assert +history.board.running == {}
-
-
-# ---------------------------------------------------------------------- envelopes
-
-
-@pytest.mark.parametrize("fields", [{"task": "t-2"}, {"step": "other"}, {"role": "coder"}, {"role": None}])
-def test_subject_and_envelope_agree(fields: dict[str, str | None]) -> None:
-    history = ordered()
-    changes_nothing(history, history.claim("look", **fields)  # type: ignore[arg-type], "disagree")
-
-
-@pytest.mark.parametrize("kind", ["step.order", "task.final", "artifact", "step.journal", "task.spec", "ctl.epoch"])
-def test_a_type_belongs_under_its_subject(kind: str) -> None:
-    history = claimed()
-    subject = subjects.register("t-1", "researcher", "look")
-    wrong = history.write(subject, Done(()), kind, step="look", role="researcher", fence=history.fence)
-    changes_nothing(history, wrong, "disagree")
-
-
-def test_the_end_is_the_end() -> None:
-    history = claimed()
-    history.order("other", "coder")
-    history.final()
-    task = history.board.tasks["t-1"]
-    assert {step.status for step in task.steps.values()} == {"revoked"}
-    assert +history.board.running == {}
-    for late in (
-        lambda: history.done("look", FINDING),
-        lambda: history.order("third", "coder"),
-        lambda: history.journal("look", settles=Settles(1, Usage(5))),
-        lambda: history.final(Final("done", "all is well")),
-        lambda: history.release("look"),
-    ):
-        changes_nothing(history, late(), "after the end")
-    assert task.final == Final("failed", "it cannot be done")
-
-
-def bad_bytes() -> dict[str, bytes]:
-    good = seal(Released("silent", "gone"), id="x", type="step.released", task="t-1", step="look", role="researcher")
-    body = b'{"why":"silent","reason":"gone"}'
-
-    def with_body(raw: bytes) -> bytes:
-        return good.replace(body, raw).replace(digest(body).encode(), digest(raw).encode())
-
-    assert body in good
-    return {
-        "empty": b"",
-        "text": b"hello",
-        "cut": good[:-1],
-        "tampered": good.replace(b"gone", b"gine"),
-        "newer": good.replace(b'"id":"x"', b'"id":"x","version":2,"novel":[]'),
-        "unknown field": good.replace(b'"id":"x"', b'"id":"x","novel":1'),
-        "unknown type": good.replace(b"step.released", b"step.relieved"),
-        "deep": b"[" * 100_000,
-        "deep body": with_body(b'{"why":' + b"[" * 400 + b"]" * 400 + b"}"),
-        "not UTF-8": with_body(b'{"why":"silent","reason":"\xff"}'),
-        "not UTF-8 in a key": with_body(b'{"\xff":1}'),
-        "surrogate": with_body(b'{"why":"silent","reason":"\\ud800"}'),
-        "huge integer": with_body(b'{"why":"silent","reason":' + b"9" * 5_000 + b"}"),
-        "huge float": with_body(b'{"why":1e999,"reason":"x"}'),
-        "NaN": with_body(b'{"why":NaN,"reason":"x"}'),
-        "null": with_body(b"null"),
-        "wrong shape": with_body(b'{"why":"silent"}'),
-        "wrong value": with_body(b'{"why":"bored","reason":"x"}'),
-    }
-
-
-@pytest.mark.parametrize("name", list(bad_bytes()))
-def test_bytes_that_are_no_record_only_move_the_register(name: str) -> None:
-    history = claimed()
-    subject = subjects.register("t-1", "researcher", "look")
-    changes_nothing(history, history.put(subject, bad_bytes()[name]), "")
-    step = history.board.tasks["t-1"].steps["look"]
-    assert (step.status, step.reg, step.moved) == ("claimed", history.last, True)
-
-
-def test_a_result_of_any_depth_or_size_is_refused_not_fatal() -> None:
-    deep = b'{"statement":' + b"[" * 110 + b"]" * 110 + b',"citations":[]}'
-    long = b'{"statement":"' + b"x" * 100_000 + b'","citations":[]}'
-    for raw in (deep, long, b'{"statement":' + b"9" * 5_000 + b"}", b'{"statement":1e999}', b"7"):
-        history = claimed()
-        result = msgspec.structs.replace(result_of(FINDING), body=msgspec.Raw(raw), digest=digest(raw))
-        applied = history.done("look", results=[result])
-        assert applied.refused
-        assert all(reason.startswith("finding") and len(reason) < 1_000 for reason in applied.refused)
-
-
-def test_the_fold_of_a_history_does_not_depend_on_how_it_was_read() -> None:
-    history = claimed()
-    history.done("look", FINDING)
-    history.final()
-    board = Board()
-    for position, message in enumerate(history.messages):
-        for again in history.messages[max(0, position - 2) : position + 1]:
-            fold(board, again)
-        assert board.last_seq == message.seq
-    assert board == history.board == folded(history.messages)
-
-
-def test_gaps_in_the_stream_are_no_fault() -> None:
-    """Deleted messages leave gaps; sequences only grow."""
-    history = claimed()
-    shifted = [Stored(m.seq, m.subject, m.time, m.data) for m in history.messages if m.subject != subjects.LEASE]
-    assert folded(shifted).tasks == history.board.tasks

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kokuban.schemas import KINDS, WorkOrder, contracts, encode
-from kokuban.schemas.contracts import Contract, InvalidContract, builtin_crew, check_crew, parse_contract
+from kokuban.schemas.contracts import Contract, InvalidContract, builtin_crew, check_crew, parse_contract, with_limits
 
 ROOT = Path(contracts.__file__).parents[3]
 GOOD = 'role = "poet"\nsummary = "Writes."\nwhen = "planned"\nconsumes = ["task"]\nproduces = ["finding"]\n'
@@ -177,3 +177,15 @@ def test_no_roles_program_names_anothers_step_or_role() -> None:
             if re.fullmatch(rf"integrate|verify-.*|{others}", text):
                 wrong.append(f"{path.name}:{line}: {text!r}")
     assert wrong == []
+
+
+def test_limits_can_be_set_apart_from_the_contracts() -> None:
+    crew = builtin_crew()
+    changed = with_limits(crew, {"coder": 1, "verifier": 10_000})
+    assert {role: c.limits.concurrency for role, c in changed.items()} == {
+        "planner": 4, "researcher": 4, "coder": 1, "verifier": 10_000, "integrator": 4,
+    }  # fmt: skip
+    assert crew["coder"].limits.concurrency == 4
+    for wrong, why in (({"cook": 1}, "no role 'cook'"), ({"coder": 0}, "coder=0"), ({"coder": 10_001}, "coder=10001")):
+        with pytest.raises(InvalidContract, match=why):
+            with_limits(crew, wrong)

@@ -43,6 +43,7 @@ def test_exporting_writes_what_is_wanted_and_removes_the_rest(
     (tmp_path / "json" / "gone.json").write_text("{}")
     monkeypatch.setattr("kokuban.schemas.export.FOLDER", tmp_path / "json")
     main()
+    main()
     assert {path.name: path.read_text("utf-8") for path in (tmp_path / "json").iterdir()} == all_schemas()
     assert capsys.readouterr().out.startswith(f"{len(SHAPES)} schemas in ")
 

@@ -73,7 +73,9 @@ class Desk:
         desk.spec_seq = await desk._write(subject, body, "task.spec", Fence(subject, 0))
         return desk
 
-    async def order(self, role: str = "coder", step: str = "fix", *, attempt: int = 1, reg: int = 0, **order: Any) -> int:
+    async def order(
+        self, role: str = "coder", step: str = "fix", *, attempt: int = 1, reg: int = 0, **order: Any
+    ) -> int:
         """Offer a step; returns the order's sequence."""
         fields = {"goal": "Do the step", "produces": contract(role).produces, **order}
         body = WorkOrder(reg=reg, spec=self.spec_seq, **fields)

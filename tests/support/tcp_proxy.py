@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 
@@ -15,12 +16,12 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.url = ""
         self.refuse = False
-        self.connections = 0
         self._target_port = target_port
         self._answers = asyncio.Event()
         self._answers.set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._handlers: set[asyncio.Task[Any]] = set()
 
     def hold_answers(self) -> None:
         self._answers.clear()
@@ -35,11 +36,18 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
 
+    async def ended(self) -> None:
+        """Wait until every connection has been let go."""
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuse:
             writer.transport.abort()
             return
-        self.connections += 1
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._writers |= {writer, up_writer}
         both = [
@@ -81,4 +89,5 @@ async def proxied(url: str) -> AsyncIterator[Proxy]:
         server.close()
         proxy.let_answers_pass()
         proxy.cut()
+        await proxy.ended()
         await server.wait_closed()

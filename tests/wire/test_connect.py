@@ -62,13 +62,14 @@ async def test_nobody_there_is_said_within_the_time(free_port: Callable[[], int]
     with pytest.raises(CannotConnect) as caught:
         await Bus.connect(url, timeout=0.3)
     text = str(caught.value)
-    assert "connection refused" in text and "--nats" in text
+    assert "connection refused" in text
+    assert "--nats" in text
     assert "hunter2" not in text
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:4222", "nats://", "nats://127.0.0.1:notaport", "not a url", ""])
 async def test_what_is_no_nats_url_is_said(url: str) -> None:
-    with pytest.raises(CannotConnect, match="no server.s URL; it looks like nats:"):
+    with pytest.raises(CannotConnect, match="it looks like nats://127"):
         await Bus.connect(url, timeout=0.3)
 
 
@@ -98,7 +99,8 @@ async def test_body_and_headers_are_measured_together(nats_server: NatsServer) -
                 await bus.publish("kb.task.t.spec", body, headers)
             assert caught.value.landed is False
         await bus.hint("kl.x", b"x" * 1_048_576)
-        assert await bus.last_seq() == 0 and not bus.closed.is_set()
+        assert await bus.last_seq() == 0
+        assert not bus.closed.is_set()
         assert (await bus.publish("kb.task.t.spec", b"x" * bus.max_bytes)).seq == 1
 
 
@@ -134,6 +136,7 @@ async def test_close_may_be_called_twice_and_wakes_who_waits(nats_server: NatsSe
     await bus.close()
     with pytest.raises((NoAnswer, Unavailable)):
         await asked
-    assert bus.closed.is_set() and not bus.connected
+    assert bus.closed.is_set()
+    assert not bus.connected
     with pytest.raises(NoAnswer):
         await bus.last_seq()

@@ -49,7 +49,8 @@ async def test_what_is_stored_and_what_comes(nats_server: NatsServer) -> None:
         reader = Reader(bus, seen)
         async with running(reader.run()):
             await asyncio.wait_for(reader.caught_up.wait(), 10)
-            assert seen.seqs == list(range(1, last + 1)) and reader.position == last
+            assert seen.seqs == list(range(1, last + 1))
+            assert reader.position == last
             new = await put(bus, "kb.task.t.final")
             await eventually(lambda: reader.position == new)
         assert seen.seqs == list(range(1, new + 1))
@@ -65,7 +66,8 @@ async def test_it_starts_after_a_position_and_reads_one_subject_when_asked(nats_
         async with running(*(reader.run() for reader in readers)):
             for reader in readers:
                 await asyncio.wait_for(reader.caught_up.wait(), 10)
-        assert late.seqs == [8, 9, 10] and one.seqs == [2, 4, 6, 8, 10]
+        assert late.seqs == [8, 9, 10]
+        assert one.seqs == [2, 4, 6, 8, 10]
         await eventually(lambda: consumers_gone(bus), what="its consumer does not stay behind")
 
 
@@ -189,7 +191,6 @@ async def test_it_ends_when_the_connection_is_closed_for_good(nats_server: NatsS
     await asyncio.wait_for(reader.caught_up.wait(), 10)
     await bus.close()
 
-
     with pytest.raises(BusError):
         await asyncio.wait_for(reading, 5)
 
@@ -209,4 +210,5 @@ async def test_no_server_time_is_invented(nats_server: NatsServer) -> None:
             await asyncio.wait_for(reader.caught_up.wait(), 10)
         read = await bus.read(1)
         assert read is not None
-        assert got[0]._replace(time=0) == read._replace(time=0) and abs(got[0].time - read.time) < 1e-5
+        assert got[0]._replace(time=0) == read._replace(time=0)
+        assert abs(got[0].time - read.time) < 1e-5

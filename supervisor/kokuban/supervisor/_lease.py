@@ -16,7 +16,6 @@ from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Written, wri
 from kokuban.schemas import Epoch, Lease, seal, subjects
 
 TTL_SECONDS = 3
-RENEW_SECONDS = 1.0
 ASK_SECONDS = 0.25
 log = structlog.get_logger("kokuban.lease")
 
@@ -24,10 +23,11 @@ log = structlog.get_logger("kokuban.lease")
 class Leadership:
     """Acquires, renews and gives up the lease, and writes the epochs of a new leader."""
 
-    def __init__(self, bus: Bus, supervisor: str) -> None:
+    def __init__(self, bus: Bus, supervisor: str, *, ttl_seconds: int = TTL_SECONDS) -> None:
         self.epochs: dict[int, int] = {}
         self._bus = bus
         self._supervisor = supervisor
+        self._ttl_seconds = ttl_seconds
         self._seq = 0  # of our lease, 0 without one
 
     async def acquire(self) -> None:
@@ -61,9 +61,9 @@ class Leadership:
     async def keep(self) -> None:
         """Renew until the lease is lost, then return."""
         loop = asyncio.get_running_loop()
-        good_until = loop.time() + TTL_SECONDS
+        good_until = loop.time() + self._ttl_seconds
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(self._ttl_seconds / 3)
             asked = loop.time()  # the server counts from a later instant than this
             if asked > good_until:
                 return
@@ -75,7 +75,7 @@ class Leadership:
             if isinstance(stored, Conflict):
                 self._seq = 0
                 return
-            self._seq, good_until = stored.seq, asked + TTL_SECONDS
+            self._seq, good_until = stored.seq, asked + self._ttl_seconds
 
     async def give_up(self) -> None:
         """Let the next supervisor lead at once, if we hold the lease. Best effort: it expires anyway."""
@@ -91,9 +91,8 @@ class Leadership:
         op = secrets.token_hex(12)
         data = seal(Lease(self._supervisor), id=op, type="ctl.lease", worker=self._supervisor, time=_now())
         fence = Fence(subjects.LEASE, after)
-        return await write(
-            self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{TTL_SECONDS}s", patience_seconds=TTL_SECONDS
-        )
+        ttl = self._ttl_seconds
+        return await write(self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{ttl}s", patience_seconds=ttl)
 
 
 def _now() -> str:

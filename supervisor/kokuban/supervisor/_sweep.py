@@ -37,7 +37,8 @@ class Heartbeat(msgspec.Struct):
 class Sweeper:
     """Keeps, per running step, since when it has been silent, and proposes releases."""
 
-    def __init__(self, bus: Bus, board: Board) -> None:
+    def __init__(self, bus: Bus, board: Board, *, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._silence_seconds = silence_seconds
         self._bus = bus
         self._board = board
         self._heard: dict[Key, tuple[int, float]] = {}
@@ -112,9 +113,9 @@ class Sweeper:
             self.start_over()
             return []
         found = [
-            self._release(key, Released("silent", f"nothing heard of its worker for {SILENCE_SECONDS:g} s"))
+            self._release(key, Released("silent", f"nothing heard of its worker for {self._silence_seconds:g} s"))
             for key, (_, heard) in self._heard.items()
-            if mono - heard > SILENCE_SECONDS
+            if mono - heard > self._silence_seconds
         ]
         old = [key for key, since in self._ordered.items() if mono - since > LOST_AFTER_SECONDS]
         return found + await self._lost(old)

@@ -48,14 +48,15 @@ def wanted(task: Task, crew: Crew) -> Wanted:
     if plan is None:
         return Wanted((first,))
     found, settled = [first], set[str]()
-    for step in (s for name in order_of(plan) for s in plan.steps if s.id == name):
-        if not settled.issuperset(step.needs):
-            continue
-        if _add(task, crew, want_of(task, crew, plan, step), _closure(plan, step.id), found):
-            settled.add(step.id)
+    steps, before = {step.id: step for step in plan.steps}, _before(plan)
+    for name, earlier in before.items():
+        if settled.issuperset(steps[name].needs) and _add(
+            task, crew, _want(task, crew, plan, steps[name], earlier), earlier, found
+        ):
+            settled.add(name)
     if len(settled) < len(plan.steps):
         return Wanted(tuple(found))
-    end, everything = _one(crew, "end"), order_of(plan)
+    end, everything = _one(crew, "end"), tuple(before)
     last = Want(INTEGRATE, end, task.spec.goal, everything, _inputs(task, everything, end))
     complete = _add(task, crew, last, everything, found)
     return Wanted(tuple(found), complete)
@@ -63,9 +64,14 @@ def wanted(task: Task, crew: Crew) -> Wanted:
 
 def want_of(task: Task, crew: Crew, plan: Plan, step: PlanStep) -> Want:
     """A planned step, with what the steps before it have produced."""
+    return _want(task, crew, plan, step, _before(plan)[step.id])
+
+
+def _want(task: Task, crew: Crew, plan: Plan, step: PlanStep, before: tuple[str, ...]) -> Want:
     contract = crew[step.role]
-    inputs = _inputs(task, _closure(plan, step.id), contract)
-    return Want(step.id, contract, step.goal, step.needs, inputs, (), _scope(plan, step, crew))
+    makers = {s.id for s in plan.steps if "patch" in crew[s.role].produces}
+    scope: Literal["part", "whole"] = "whole" if makers <= {step.id, *before} else "part"
+    return Want(step.id, contract, step.goal, step.needs, _inputs(task, before, contract), (), scope)
 
 
 def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want]) -> bool:
@@ -82,7 +88,7 @@ def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: lis
         triggering = tuple(a.ref for a in results if a.ref.kind in contract.triggers)
         if triggering:
             context = tuple(ref for ref in _inputs(task, before, contract) if ref.kind == "patch")
-            judges = tuple(ref.digest for ref in triggering) if "verdict" in contract.produces else ()
+            judges = tuple(ref.digest for ref in triggering)
             goal = f"Judge what step {want.step} produced."
             name, inputs = f"{VERIFY}{want.step}", context + triggering
             judging = Want(name, contract, goal, (want.step,), inputs, judges, want.scope)
@@ -133,22 +139,13 @@ def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*planned.needs, *later)))
 
 
-def _closure(plan: Plan, name: str) -> tuple[str, ...]:
-    """Every step that `name` follows, directly or not, in order."""
-    needs = {step.id: step.needs for step in plan.steps}
-    found: set[str] = set()
-    frontier = [*needs[name]]
-    while frontier:
-        need = frontier.pop()
-        if need not in found:
-            found.add(need)
-            frontier += needs[need]
-    return tuple(n for n in order_of(plan) if n in found)
-
-
-def _scope(plan: Plan, step: PlanStep, crew: Crew) -> Literal["part", "whole"]:
-    makers = {s.id for s in plan.steps if "patch" in crew[s.role].produces}
-    return "whole" if makers <= {step.id, *_closure(plan, step.id)} else "part"
+def _before(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Each step, in order, with every step that it follows, directly or not, in order too."""
+    order, needs = order_of(plan), {step.id: step.needs for step in plan.steps}
+    found: dict[str, set[str]] = {}
+    for name in order:
+        found[name] = set(needs[name]).union(*(found[need] for need in needs[name]))
+    return {name: tuple(earlier for earlier in order if earlier in found[name]) for name in order}
 
 
 def _inputs(task: Task, names: Iterable[str], contract: Contract) -> tuple[Ref, ...]:

@@ -16,8 +16,8 @@ from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Reader, Written, ensure_board, ensure_roles, write
 from kokuban.schemas import encode, seal, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
-from kokuban.supervisor._lease import Leadership
-from kokuban.supervisor._sweep import Sweeper
+from kokuban.supervisor._lease import TTL_SECONDS, Leadership
+from kokuban.supervisor._sweep import SILENCE_SECONDS, Sweeper
 from kokuban.supervisor.decide import Command, End, Limits, Order, Release, Revoke, decide
 
 REVIEW_SECONDS = 5.0
@@ -27,10 +27,20 @@ log = structlog.get_logger("kokuban.supervisor")
 class Supervisor:
     """One of possibly several; only the one that holds the lease decides. `run` until cancelled.
 
-    `limits` bound what is under way; `crew` are the role contracts, the five built-in ones by default.
+    `limits` bound what is under way; `crew` are the role contracts, the five built-in ones by default. A step is taken
+    back when its worker has not been heard for `silence_seconds` (workers speak every second); another supervisor leads
+    once the leader has not renewed its lease for `lease_seconds` (at least 1).
     """
 
-    def __init__(self, bus: Bus, *, crew: Crew | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        crew: Crew | None = None,
+        limits: Limits | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+        lease_seconds: int = TTL_SECONDS,
+    ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
         self.board = Board()
         self.leading = asyncio.Event()
@@ -38,8 +48,8 @@ class Supervisor:
         self._crew = crew or builtin_crew()
         self._limits = limits or Limits()
         self._reader = Reader(bus, self._on_record)
-        self._leadership = Leadership(bus, self.id)
-        self._sweeper = Sweeper(bus, self.board)
+        self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds)
+        self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds)
         self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._dirty: dict[str, None] = {}
         self._starved: dict[str, None] = {}

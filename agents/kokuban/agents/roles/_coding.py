@@ -9,14 +9,32 @@ from typing import Any
 
 from kokuban.agents._output import Output
 from kokuban.agents._work import Work
-from kokuban.agents.tools import ToolContext, run_checks_on, weakened
+from kokuban.agents.tools import Contained, ToolContext, run_checks_on, weakened
 from kokuban.blackboard.workspace import Tree, WorkspaceError, changes, checkout, scan, tree_digest, unified
 from kokuban.schemas import Finding, Opens, Patch, Ref, Usage
 
-REPORT_CHARS = 1_500
+REPORT_CHARS = 1_000
 DIFF_BYTES = 60_000
 _MARKS = re.compile(r"^[\s^~?+\-=.]*$")
 _NOISE = ("Traceback (most recent call last)",)
+_FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (.*)$", re.MULTILINE)
+_ESSENCE = re.compile(r"\s*\w*(?:Error|Exception|Warning): ")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks say of one state of the files. `failing` names the failing checks and, where their output tells,
+    the failing tests in them."""
+
+    report: str = ""
+    passed: dict[str, bool] = field(default_factory=dict)
+    failing: frozenset[str] = frozenset()
+
+    @property
+    def essence(self) -> str:
+        """The lines that say what went wrong, each once, a few."""
+        lines = (line.strip() for line in self.report.splitlines() if _ESSENCE.match(line))
+        return "; ".join(list(dict.fromkeys(lines))[:3])[:240] or "the checks fail"
 
 
 @dataclass
@@ -29,9 +47,8 @@ class Coding:
     onto: tuple[str, ...]
     findings: list[tuple[Ref, Finding]]
     whole: bool
-    passed: dict[str, bool] = field(default_factory=dict)
-    passed_before: dict[str, bool] = field(default_factory=dict)
-    report: str = ""
+    before: Checked = Checked()
+    now: Checked = Checked()
     changed_since_check: bool = True
 
     @classmethod
@@ -46,18 +63,19 @@ class Coding:
         whole = work.assignment.order.scope == "whole"
         coding = cls(work, context, start, onto, await work.inputs(Finding), whole)
         await coding.check()
-        coding.passed_before = coding.passed
+        coding.before = coding.now
         return coding
 
     @property
     def was_failing(self) -> bool:
         """Whether a check failed before the work began: then passing checks are the goal."""
-        return not all(self.passed_before.values())
+        return bool(self.before.failing)
 
     @property
     def acceptable(self) -> bool:
         """Whether the verifier would pass this: all checks, or for a part of the work, none worse than before."""
-        return all(ok or (not self.whole and not self.passed_before[check]) for check, ok in self.passed.items())
+        was = self.before.passed
+        return all(ok or (not self.whole and not was[check]) for check, ok in self.now.passed.items())
 
     async def files(self) -> Tree:
         """The checkout as it is now. Raises `WorkspaceError`."""
@@ -71,13 +89,30 @@ class Coding:
 
         async def perform() -> tuple[object, Usage]:
             runs = await run_checks_on(await self.files(), self.context)
-            report = "\n".join(f"$ {r.command}\n{brief(r.output)}\n{'passed' if r.passed else 'failed'}" for r in runs)
-            return {"report": report, "passed": {r.command: r.passed for r in runs}}, Usage()
+            failing = {name for run in runs if not run.passed for name in (run.command, *_FAILING.findall(run.output))}
+            return {
+                "report": "\n".join(f"$ {r.command}\n{brief(r.output)}\n{_end(r.passed)}" for r in runs),
+                "passed": {run.command: run.passed for run in runs},
+                "failing": sorted(failing),
+            }, Usage()
 
-        opens = Opens(0, "tool", "run_checks", key=digest)
-        played = await self.work.tape.call(lambda n: Opens(n, opens.kind, opens.tool, key=opens.key), perform)
-        self.report, self.passed = played.result["report"], played.result["passed"]
+        played = await self.work.tape.call(lambda n: Opens(n, "tool", "run_checks", key=digest), perform)
+        said = played.result
+        self.now = Checked(said["report"], said["passed"], frozenset(said["failing"]))
         self.changed_since_check = False
+
+    async def restore(self, tree: Tree, checked: Checked) -> None:
+        """Bring the checkout back to an earlier state, of which the checks are known."""
+        await asyncio.to_thread(self._restore, await self.files(), tree)
+        self.now, self.changed_since_check = checked, False
+
+    def _restore(self, now: Tree, tree: Tree) -> None:
+        with Contained(self.context.checkout) as files:
+            for path in now.keys() - tree.keys():
+                files.delete(path)
+            for path, file in tree.items():
+                if now.get(path) != file:
+                    files.write(path, file)
 
     async def objection(self) -> str | None:
         """Why the work may not be handed over yet, in words for the model; None when it may."""
@@ -108,6 +143,10 @@ class Coding:
         order = self.work.assignment.order
         derived = (*(ref.digest for ref in order.inputs), *(f.digest for f in order.feedback if f.digest))
         return Output("patch", patch, tuple(dict.fromkeys(derived)))
+
+
+def _end(passed: bool) -> str:
+    return "passed" if passed else "failed"
 
 
 def brief(output: str) -> str:

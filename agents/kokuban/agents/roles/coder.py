@@ -21,7 +21,7 @@ class Coder:
 
     async def perform(self, work: Work) -> list[Output]:
         coding = await Coding.begin(work)
-        names = TOOLS if work.native_tools else (*TOOLS, "replace_lines")
+        names = TOOLS if work.native_tools else (*TOOLS, "change", "new_file")
         tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in names])
         dialog = (NativeActions if work.native_tools else JsonActions)(coding, tools)
         summary = await Loop(work, dialog, tools, coding.context, await scope_of(work)).run()

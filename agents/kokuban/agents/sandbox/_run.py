@@ -126,7 +126,7 @@ async def run(
 
 
 async def _started(starting: asyncio.Future[asyncio.subprocess.Process], mark: str) -> asyncio.subprocess.Process:
-    """Wait for the process. Cancelled meanwhile, its start is awaited all the same and all that it started is killed."""
+    """Wait for the process. Cancelled meanwhile, its start is awaited all the same, and what it started is killed."""
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:

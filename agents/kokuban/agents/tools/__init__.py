@@ -4,13 +4,14 @@ Invariant: no file tool reads or writes outside the step's checkout, and none ch
 """
 
 from kokuban.agents.tools._arguments import canonical
+from kokuban.agents.tools._contained import Contained
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
+from kokuban.agents.tools.blocks import CHANGE, NEW_FILE, blocks
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
-from kokuban.agents.tools.lines import REPLACE_LINES
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
 
 BUILT_IN_TOOLS = (
@@ -19,7 +20,8 @@ BUILT_IN_TOOLS = (
     SEARCH_FILES,
     WRITE_FILE,
     EDIT_FILE,
-    REPLACE_LINES,
+    CHANGE,
+    NEW_FILE,
     DELETE_FILE,
     RUN_CHECKS,
     SEARCH_SOURCES,
@@ -39,6 +41,7 @@ __all__ = [
     "Arguments",
     "CheckRules",
     "CheckRun",
+    "Contained",
     "Invalid",
     "Observation",
     "Passage",
@@ -46,6 +49,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolError",
+    "blocks",
     "canonical",
     "execute",
     "passages",

@@ -245,7 +245,8 @@ def _admit(task: Task, artifact: Artifact) -> None:
     content = decode_artifact(artifact.ref.kind, artifact.body)
     if isinstance(content, Plan):
         task.plan = content
-    elif isinstance(content, Verdict):
+    else:
+        assert isinstance(content, Verdict)
         task.verdicts[content.subject.digest] = (artifact, content)
 
 

@@ -12,6 +12,7 @@ from kokuban.schemas import subjects
 ACK_WAIT_SECONDS = 30
 NAME_IN_USE = 10058
 CONSUMER_MISSING = 10014
+CONSUMER_EXISTS = 10148
 _NS = 1_000_000_000
 _PATIENCE_SECONDS = 10.0
 
@@ -27,21 +28,22 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
     await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
 
 
-async def ensure_roles(bus: Bus, roles: Iterable[str]) -> None:
+async def ensure_roles(bus: Bus, roles: Iterable[str], *, ack_wait_seconds: int = ACK_WAIT_SECONDS) -> None:
     """Create each role's durable consumer of work orders. An existing one is left as it is; one made anew delivers
-    every order again, of which the void ones cannot be claimed."""
+    every order again, of which the void ones cannot be claimed. An order whose worker died before it claimed the step
+    is delivered again after `ack_wait_seconds`."""
     for role in roles:
         name = subjects.consumer(role)
         body = {
-            "stream_name": subjects.BOARD, "action": "",
+            "stream_name": subjects.BOARD, "action": "create",
             "config": {
-                "durable_name": name, "ack_policy": "explicit", "ack_wait": ACK_WAIT_SECONDS * _NS, "max_deliver": -1,
+                "durable_name": name, "ack_policy": "explicit", "ack_wait": ack_wait_seconds * _NS, "max_deliver": -1,
                 "deliver_policy": "all", "replay_policy": "instant", "filter_subject": subjects.orders_for(role),
                 "max_ack_pending": 10_000,
             },
         }  # fmt: skip
         call = f"CONSUMER.CREATE.{subjects.BOARD}.{name}.{subjects.orders_for(role)}"
-        await _until_served(bus, call, body, fine=())
+        await _until_served(bus, call, body, fine=(CONSUMER_EXISTS,))
 
 
 async def ensure_payloads(bus: Bus, stream: str, names: list[str]) -> None:
