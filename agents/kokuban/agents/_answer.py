@@ -16,8 +16,9 @@ _FENCE = re.compile(r"\A```[a-zA-Z]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
 class Answer:
-    """`messages` ask; the reply must be an object that satisfies `schema` and that `judge` does not object to (it
-    returns None, or what is wrong in words for the model). After `OBJECTIONS_ALLOWED` the step fails."""
+    """`messages` ask for an object of the shape `schema`. The reply must satisfy `accepts` (by default the same) and
+    `judge` must not object to it: it returns None, or what is wrong in words for the model. After `OBJECTIONS_ALLOWED`
+    the step fails."""
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class Answer:
         schema: Mapping[str, Any],
         judge: Callable[[dict[str, Any]], Awaitable[str | None]],
         *,
+        accepts: Mapping[str, Any] | None = None,
         max_output_tokens: int = 1_500,
     ) -> None:
         self._name = name
@@ -33,7 +35,7 @@ class Answer:
         self._schema = dict(schema)
         self._judge = judge
         self._max_output_tokens = max_output_tokens
-        self._checker = Registry([Tool(name, "", schema, _never)])
+        self._checker = Registry([Tool(name, "", accepts or schema, _never)])
         self._objections = 0
 
     async def request(self) -> Request:

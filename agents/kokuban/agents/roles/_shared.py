@@ -26,8 +26,8 @@ def first_heading(content: bytes) -> str:
 
 
 def file_list(tree: Tree, most: int = 200) -> str:
-    """Paths for a prompt, without empty files; bounded."""
-    paths = [path for path, file in tree.items() if file.content]
+    """Paths for a prompt, without empty files and package markers; bounded."""
+    paths = [path for path, file in tree.items() if file.content and not path.endswith("__init__.py")]
     more = f", and {len(paths) - most} more" if len(paths) > most else ""
     return ", ".join(paths[:most]) + more or "none"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +15,12 @@ from kokuban.agents.loop import Loop
 from kokuban.agents.models import Message
 from kokuban.agents.roles._shared import feedback_of, file_list, first_heading, scope_of
 from kokuban.blackboard.core import problems_of_plan
-from kokuban.schemas import Plan
+from kokuban.schemas import Plan, Teammate, encode
+from kokuban.schemas.kinds import problems as problems_of
 
-MAX_PLANNED = 6
-_ID = "^[a-z][a-z0-9-]{1,30}$"
+MAX_CHANGES = 4
+_ID = {"type": "string", "pattern": "^[a-z][a-z0-9-]{1,30}$"}
+_ACCEPTS = {"type": "object", "required": ["steps"], "properties": {"steps": {"type": "array", "minItems": 1}}}
 
 
 class Planner:
@@ -39,32 +42,48 @@ class Planner:
             messages[-1] = Message("user", f"{messages[-1].content}\n\n{feedback}")
 
         async def judge(value: dict[str, Any]) -> str | None:
-            problems = problems_of_plan(msgspec.convert(value, Plan), roles)
+            steps = encode({"steps": value["steps"]})
+            problems = problems_of("plan", steps) or problems_of_plan(_plan(value), roles)
             if not problems:
                 return None
             listed = "\n".join(f"- {problem}" for problem in problems)
             return f"The plan is refused:\n{listed}\nAnswer with the whole plan, mended."
 
-        dialog = Answer("plan", messages, _schema(roles), judge)
+        dialog = Answer("plan", messages, _schema(team), judge, accepts=_ACCEPTS)
         value = await Loop(work, dialog, scope=await scope_of(work)).run()
-        return [Output("plan", msgspec.convert(value, Plan))]
+        return [Output("plan", _plan(value))]
 
 
-def _schema(roles: list[str]) -> dict[str, Any]:
-    step = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["id", "role", "goal", "needs"],
-        "properties": {
-            "id": {"type": "string", "pattern": _ID},
-            "role": {"enum": roles},
-            "goal": {"type": "string", "minLength": 10, "maxLength": 600},
-            "needs": {"type": "array", "maxItems": 4, "items": {"type": "string", "pattern": _ID}},
-        },
-    }
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["steps"],
-        "properties": {"steps": {"type": "array", "minItems": 1, "maxItems": MAX_PLANNED, "items": step}},
-    }
+def _plan(value: dict[str, Any]) -> Plan:
+    return msgspec.convert({"steps": value["steps"]}, Plan)
+
+
+def _schema(team: Sequence[Teammate]) -> dict[str, Any]:
+    """One shape for each number of changes, with and without facts to find: the counts that a model commits to first
+    bind the steps that follow."""
+    finders = [mate.role for mate in team if "finding" in mate.produces]
+    makers = [mate.role for mate in team if "finding" not in mate.produces]
+    shapes = [_shape(n, False, makers) for n in range(1, MAX_CHANGES + 1)] if makers else []
+    if finders:
+        shapes += [_shape(n, True, [*makers, *finders]) for n in range(0 if not makers else 1, MAX_CHANGES + 1)]
+    return {"anyOf": shapes}
+
+
+def _shape(changes: int, facts: bool, roles: list[str]) -> dict[str, Any]:
+    count = max(1, changes + facts)
+    step = _object(
+        id=_ID,
+        role={"enum": sorted(roles)},
+        goal={"type": "string", "minLength": 10, "maxLength": 600},
+        needs={"type": "array", "maxItems": count - 1, "items": _ID},
+    )
+    return _object(
+        thought={"type": "string", "minLength": 5, "maxLength": 300},
+        facts={"const": facts},
+        changes={"const": changes},
+        steps={"type": "array", "minItems": count, "maxItems": count, "items": step},
+    )
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}

@@ -17,7 +17,7 @@ from kokuban.blackboard.workspace import Tree, content_digest, is_text
 from kokuban.schemas import Citation, Finding
 
 PASSAGES = 6
-MAX_FINDINGS = 8
+MAX_FINDINGS = 6
 
 
 class Researcher:
@@ -31,9 +31,7 @@ class Researcher:
         found = rank(sources, f"{order.goal} {work.spec.goal}", PASSAGES)
         if not found:
             raise StepFailed("no_progress", "no passage of the documents has a word of the question", retryable=False)
-        text = "\n\n".join(
-            f"[{i}] {p.source}, lines {p.start_line}-{p.end_line}:\n{p.text}" for i, p in enumerate(found, 1)
-        )
+        text = "\n\n".join(f"[{i}] {p.source}:\n{p.text}" for i, p in enumerate(found, 1))
         messages = prompt("researcher").fill(passages=text, step_goal=order.goal)
         feedback = feedback_of(work)
         if feedback:
@@ -91,7 +89,7 @@ def _schema(sources: list[str]) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "required": ["source", "quote", "statement"],
-        "properties": {"source": {"enum": sources}, "quote": text, "statement": text},
+        "properties": {"source": {"enum": sources}, "quote": text, "statement": text | {"maxLength": 160}},
     }
     return {
         "type": "object",
