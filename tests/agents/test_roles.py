@@ -163,8 +163,8 @@ async def test_different_plans_are_different_dags(nats_server: NatsServer, tmp_p
         (plan(("one", "coder", ()), ("one", "coder", ())), "refused"),
         (plan(("one", "coder", ("ghost",))), "ghost"),
         (plan(("integrate", "coder", ())), "refused"),
-        (plan(("one", "verifier", ())), "not run"),
-        (plan(("one", "researcher", ())), "not run"),  # the task brings no documents
+        (plan(("one", "verifier", ())), "refused"),
+        (plan(("one", "researcher", ())), "refused"),  # the task brings no documents
         ({"when": {"role": "planner"}, "reply": {"content": "I would rather not"}}, "not the JSON"),
     ],
 )

@@ -55,7 +55,7 @@ SAMPLES: dict[str, Wire] = {
         time="2026-01-01T00:00:00.000+00:00", trace="00-1", derived_from=(D1, D2), sha256=digest(RAW), body=RAW,
     ),
     "task": TaskSpec(
-        "mend it", D1, D2, ("true", "false"), 30, "key", 2, 5, 6, 7_000, 60, ("coder",), "a title",
+        "mend it", D1, D2, ("true", "false"), 30, "key", 2, 5, 6, 7_000, 60,
     ),
     "plan": Plan((PlanStep("a", "coder", "go"), PlanStep("b", "researcher", "look", ("a",)))),
     "finding": Finding("it is so", (Citation("notes.md", 1, 3, "so it is", D1),)),

@@ -228,6 +228,16 @@ def test_a_conflict_between_strangers_cannot_be_mended(named: tuple[str, ...]) -
     assert end(run.run(), "failed") == "cannot be merged: what"
 
 
+@pytest.mark.parametrize("body", [Failed("model", "no", conflict=("left",)), Failed("conflict", "no")])
+def test_only_a_conflict_that_names_steps_is_one(body: Failed) -> None:
+    run = Simulator(team(TWO, integrator=first(1, body, HONEST["integrator"])))
+    end(run.run(), "done")
+    assert {name: len(run.orders(name)) for name in ("left", "right", "integrate")} == {
+        "left": 1, "right": 1, "integrate": 2,
+    }  # fmt: skip
+    assert run.orders("integrate")[1].order.feedback[0].reason == "failed"
+
+
 def test_a_failed_verdict_on_the_result_has_the_last_patch_redone() -> None:
     def verifier(job: Job) -> Act:
         return judged(job, lambda ref: ref.kind != "deliverable" or job.attempt > 1)
@@ -284,6 +294,25 @@ def test_only_what_derives_from_a_replaced_input_is_done_again() -> None:
     }  # fmt: skip
     assert [order.order.tries for order in run.orders("b")] == [0, 0], "it is not b's fault"
     assert run.orders("b")[1].order.inputs[0].digest == run.task.steps["a"].results[0].ref.digest
+
+
+def test_who_builds_on_a_judgement_waits_until_it_is_made_again() -> None:
+    """`look` has the same inputs as before, but it was judged beside a patch that has been replaced."""
+    dag = plan(("a", "coder", ()), ("look", "researcher", ("a",)), ("c", "coder", ("look",)))
+
+    def verifier(job: Job) -> Act:
+        found = judged(job, lambda ref: True)
+        if job.step == "verify-c" and job.attempt == 1:
+            (early,) = [ref for ref in job.order.inputs if ref.step == "a"]
+            found.append(("late", contents.verdict(early, False, reasons=("a is wrong after all",))))
+        return found
+
+    run = Simulator(team(dag, verifier=verifier), contents.spec(sources=contents.NOTHING))
+    end(run.run(), "done")
+    names = [(command.step, command.attempt) for command in run.commands if isinstance(command, Order)]
+    assert len(run.orders("look")) == 1
+    assert ("verify-look", 2) in names
+    assert all({"verify-look", "c"} - together for together in run.together)
 
 
 def test_an_input_made_again_byte_for_byte_makes_nothing_stale() -> None:

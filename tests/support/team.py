@@ -23,8 +23,10 @@ CHECK = "sh check.sh"
 FILES = {
     "calc.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return a + a + 1\n",
     "check.sh": (
-        "grep -q 'return a + b' calc.py || { echo 'add is wrong'; exit 1; }\n"
-        "grep -qx '    return a + a' calc.py || { echo 'double is wrong'; exit 1; }\n"
+        "code=0\n"
+        "grep -q 'return a + b' calc.py || { echo 'FAIL: add'; code=1; }\n"
+        "grep -qx '    return a + a' calc.py || { echo 'FAIL: double'; code=1; }\n"
+        "exit $code\n"
     ),
 }
 """Two faults in one file, and a check that starts in a millisecond."""

@@ -59,6 +59,12 @@ class Assignment:
     trace: str | None = None
 
     @property
+    def begun(self) -> int:
+        """The attempt in which this same work began. What a model is asked may depend on it, never on `attempt`: work
+        that is taken up from a lost worker must ask again, word for word, what was asked before."""
+        return self.order.resumes or self.attempt
+
+    @property
     def register(self) -> str:
         return subjects.register(self.task, self.role, self.step)
 

@@ -221,4 +221,4 @@ class Loop:
     def _key(self) -> str:
         """Idempotency keys come from the step's identity, never from a provider's call id."""
         at = self.work.assignment
-        return f"{at.task}/{at.step}/{at.order.resumes or at.attempt}"
+        return f"{at.task}/{at.step}/{at.begun}"

@@ -60,11 +60,11 @@ class JsonActions:
             done=self._so_far(),
             step_goal=work.assignment.order.goal,
         )
-        again = bool(self._tried) or work.assignment.attempt > 1
+        again = bool(self._tried) or work.assignment.begun > 1
         return Request(
             messages=tuple(messages), max_output_tokens=work.max_output_tokens, schema_name="action",
             schema=_schema(shown, kept, bool(hidden)), temperature=HEAT if again else 0.0,
-            seed=100 * work.assignment.attempt + self._turn,
+            seed=100 * work.assignment.begun + self._turn,
         )  # fmt: skip
 
     def _so_far(self) -> str:
@@ -99,12 +99,14 @@ class JsonActions:
         if tool is None or not observation.ok:
             self._tried.append(f"- Not possible: {cut(observation.text, 600)}")
         elif tool.tier == "read":
-            self._read[json.loads(call.arguments).get("path", call.name)] = cut(observation.text, 6_000)
+            arguments = parse_arguments(call.arguments)
+            path = call.name if isinstance(arguments, Problem) else str(arguments.get("path", call.name))
+            self._read[path] = cut(observation.text, 6_000)
         else:
             before, coding.changed_since_check = coding.now, True
             await coding.check()
             if self._helps(before):
-                self._kept, self._tried = True, []
+                self._kept, self._tried, self._files = True, [], await coding.files()
             else:
                 self._tried.append(f"- {self._thought or observation.text} The checks said: {coding.now.essence}")
                 await coding.restore(self._files, before)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -101,6 +102,7 @@ class Bus:
         self._tokens = 0
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self._nobody_there = asyncio.Event()
 
     @classmethod
     async def connect(cls, url: str, *, name: str = "kokuban", timeout: float = 5.0) -> Bus:
@@ -108,23 +110,30 @@ class Bus:
         _check_url(url)
         connection = Nats()
         bus = cls(connection, url)
+        connecting = asyncio.ensure_future(
+            connection.connect(
+                url, name=name, max_reconnect_attempts=-1, ping_interval=5,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]
+                max_outstanding_pings=2, allow_reconnect=True, error_cb=bus._failed, closed_cb=bus._gone,
+                disconnected_cb=bus._disconnected, reconnected_cb=bus._reconnected, connect_timeout=2,
+                pending_size=16 * 1024 * 1024,
+            )
+        )  # fmt: skip
+        refused = asyncio.ensure_future(bus._nobody_there.wait())
         try:
-            await asyncio.wait_for(
-                connection.connect(
-                    url, name=name, max_reconnect_attempts=-1, ping_interval=5,
-                    reconnect_time_wait=0.1,  # type: ignore[arg-type]
-                    max_outstanding_pings=2, allow_reconnect=True, error_cb=bus._failed, closed_cb=bus._gone,
-                    disconnected_cb=bus._disconnected, reconnected_cb=bus._reconnected, connect_timeout=2,
-                    pending_size=16 * 1024 * 1024,
-                ),
-                timeout,
-            )  # fmt: skip
+            await asyncio.wait({connecting, refused}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise bus._last_error or TimeoutError(f"no answer in {timeout:g} s")
+            connecting.result()
         except (TimeoutError, OSError, nats.errors.Error, ValueError) as error:
             await _abandon(connection)
             raise CannotConnect(
                 f"NATS: no connection to {_without_password(url)}: {_reason(error, bus)}. "
                 "Start a server there (`kokuban up` runs one), or name another with --nats / KOKUBAN_NATS_URL"
             ) from error
+        finally:
+            connecting.cancel()
+            refused.cancel()
         try:
             bus._check_server()
             await connection.subscribe(f"{bus._inbox}.*", cb=bus._answered)
@@ -320,6 +329,8 @@ class Bus:
 
     async def _failed(self, error: Exception) -> None:
         self._last_error = error
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            self._nobody_there.set()  # no use in trying again while the first connection is made
         log.debug("connection error", error=repr(error)[:200])
 
     _last_error: Exception | None = None

@@ -12,6 +12,7 @@ MAX_BYTES = 50 * 2**20
 """Most bytes of all files of a workspace together (50 MiB), unless the caller says otherwise."""
 
 _SKIPPED_NAMES = frozenset({
+    ".kokuban",
     ".git", ".hg", ".svn", ".DS_Store",
     ".venv", "venv", "node_modules",
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", ".coverage",

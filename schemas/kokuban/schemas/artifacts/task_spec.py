@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kokuban.schemas._base import Count, Digest, ShortText, Text, Token, Wire
+from kokuban.schemas._base import Count, Digest, Text, Wire
 
 Check = Annotated[str, Meta(min_length=1, max_length=4_000, description="A shell command, run in a fresh checkout.")]
 
@@ -26,5 +26,3 @@ class TaskSpec(Wire, frozen=True):
     tool_calls: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     tokens: Count | None = None
     seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
-    roles: tuple[Token, ...] = ()
-    title: ShortText | None = None
