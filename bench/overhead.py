@@ -1,6 +1,6 @@
 """What Kokuban costs: a five-step task with an instant scripted model, beside a bare hand-written nats-py pipeline of
-the same five hops, in the same run, on the same kind of server, with `sync_interval: always` (the shipped default) and the
-server's default.
+the same five hops, in the same run, on the same kind of server, with `sync_interval: always` (the shipped default) and
+the server's default.
 
     python bench/overhead.py [--tasks 200] [--flight 50] [--json FILE]
 
@@ -177,10 +177,7 @@ async def bare(sync: str, tasks: int, flight: int, folder: Path) -> dict[str, ob
         connection = await nats.connect(server.url)
         stream = connection.jetstream()
         await stream.add_stream(name="P", subjects=["p.>"])
-        children = [
-            subprocess.Popen([sys.executable, "-c", HOP, server.url, str(hop), str(flight)])
-            for hop in range(1, STEPS + 1)
-        ]
+        children = [_start(["-c", HOP, server.url, str(hop), str(flight)], os.environ) for hop in range(1, STEPS + 1)]
         ends: dict[str, asyncio.Future[None]] = {}
 
         async def ended(message) -> None:  # type: ignore[no-untyped-def]

@@ -2,8 +2,8 @@
 
     KOKUBAN_MODEL=openai-compatible:NAME KOKUBAN_BASE_URL=http://127.0.0.1:8089/v1 python examples/record.py [EXAMPLE …]
 
-Each example is run for real, with every reply of the model kept. Only a run that ends with a checked deliverable replaces
-the old recording; nothing in it is edited by hand.
+Each example is run for real, with every reply of the model kept. Only a run that ends with a checked deliverable
+replaces the old recording; nothing in it is edited by hand.
 """
 
 from __future__ import annotations

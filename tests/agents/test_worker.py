@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,84 +11,23 @@ import pytest
 from kokuban.agents import Worker, sandbox
 from kokuban.agents._output import Output
 from kokuban.agents._owner import Fenced, claim
-from kokuban.agents._tape import InDoubt
-from kokuban.agents._work import StepFailed, Work
-from kokuban.blackboard._content import INLINE_BYTES, Content
-from kokuban.blackboard.wire import Bus, Delivery, Fence, Payloads, Pull, Written, write
+from kokuban.agents._work import Work
+from kokuban.blackboard.wire import Bus, Delivery, Fence, Pull, Written, write
 from kokuban.schemas import (
-    Allotment,
-    Citation,
     Failed,
-    Finding,
     Lease,
-    Opens,
     Plan,
     PlanStep,
-    Record,
-    Usage,
-    digest,
-    encode,
     seal,
     subjects,
 )
+from support.at_work import PLAN, at_once, at_work, ended, for_ever, settled
 from support.desk import Desk, Program, contract, kinds
 from support.nats_server import NatsServer
 from support.processes import gone, linux_only
-from support.team import audited, records
-from support.waiting import eventually, running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
-
-PLAN = Output("plan", Plan((PlanStep("a", "coder", "do it"),)))
-
-
-@asynccontextmanager
-async def at_work(
-    url: str,
-    home: Path,
-    perform: Callable[[Work], Awaitable[list[Output]]],
-    *,
-    concurrency: int = 1,
-    role: str = "coder",
-) -> AsyncIterator[Worker]:
-    async with await Bus.connect(url) as bus:
-        worker = Worker(bus, contract(role), Program(perform), home=home, concurrency=concurrency)
-        async with running(worker.run()):
-            yield worker
-
-
-async def at_once(work: Work) -> list[Output]:
-    return [PLAN]
-
-
-async def for_ever(work: Work) -> list[Output]:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-@pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    async with await Bus.connect(nats_server.url) as connection:
-        yield connection
-
-
-async def ended(desk: Desk, step: str = "fix") -> Record:
-    """The record that ends the step."""
-
-    async def look() -> Record | None:
-        found = await desk.register(step=step)
-        return found[-1] if found and kinds(found)[-1] in ("done", "failed") else None
-
-    record = await eventually(look)
-    assert record is not None
-    return record
-
-
-async def failure(desk: Desk) -> Failed:
-    record = await ended(desk)
-    assert record.type == "step.failed"
-    return msgspec.json.decode(record.body, type=Failed)
-
 
 # ---------------------------------------------------------------------- ownership
 
@@ -134,10 +71,6 @@ async def test_many_orders_and_workers_each_step_is_done_once(
         assert claimed.worker == done.worker
         assert done.fence
         assert done.attempt == claimed.attempt == 1
-
-
-async def settled(desk: Desk) -> bool:
-    return (await desk.pending())[0] == 0
 
 
 async def test_an_owner_that_wakes_late_writes_nothing(bus: Bus) -> None:
@@ -256,7 +189,7 @@ async def test_no_more_is_taken_than_can_be_started(nats_server: NatsServer, bus
         async with at_work(nats_server.url, tmp_path / "b", at_once):  # the others do not wait behind a busy worker
             for n in (2, 3, 4):
                 assert (await ended(desk, f"s{n}")).type == "step.done"
-        assert (await desk.pending())[0] == 2
+        await eventually(lambda: taken(desk, 2))
         gate.set()
         for n in (0, 1):
             await ended(desk, f"s{n}")
@@ -413,114 +346,3 @@ async def test_a_server_that_restarts_under_a_step_does_not_lose_it(
         nats_server.restart()
         assert (await ended(desk)).type == "step.done"
     assert kinds(await desk.register()) == ["claimed", "done"]
-
-
-# ---------------------------------------------------------------------- results and failures
-
-
-@pytest.mark.parametrize(
-    ("error", "why", "retryable"),
-    [
-        (StepFailed("no_progress", "went in circles"), "no_progress", True),
-        (StepFailed("input", "cannot be", retryable=False), "input", False),
-        (InDoubt("call 3 was begun"), "tool", False),
-        (LookupError("record 7 is gone"), "input", False),
-        (ZeroDivisionError("a bug"), "bug", True),
-    ],
-)
-async def test_how_a_program_ends_is_on_the_register(
-    nats_server: NatsServer, bus: Bus, tmp_path: Path, error: Exception, why: str, retryable: bool
-) -> None:
-    desk = await Desk.open(bus)
-
-    async def perform(work: Work) -> list[Output]:
-        raise error
-
-    async with at_work(nats_server.url, tmp_path / "a", perform):
-        await desk.order()
-        body = await failure(desk)
-        await eventually(lambda: settled(desk))
-    assert (body.why, body.retryable) == (why, retryable)
-    assert str(error) in body.reason
-
-
-async def test_a_step_that_takes_too_long_says_so(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
-    desk = await Desk.open(bus)
-    async with at_work(nats_server.url, tmp_path / "a", for_ever):
-        await desk.order(allotment=Allotment(seconds=0))
-        body = await failure(desk)
-    assert body.why == "deadline"
-    assert body.retryable
-
-
-async def test_a_result_too_large_for_a_record_is_reported_small(
-    nats_server: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
-    desk = await Desk.open(bus)
-    steps = tuple(PlanStep(f"s{n}", "coder", "x" * 2_000) for n in range(600))
-
-    async def perform(work: Work) -> list[Output]:
-        return [Output("plan", Plan(steps))]
-
-    async with at_work(nats_server.url, tmp_path / "a", perform):
-        await desk.order()
-        body = await failure(desk)
-        await desk.order(step="next")  # and the connection lives
-        await ended(desk, "next")
-    assert body.why == "input"
-    assert not body.retryable
-    assert "bytes" in body.reason
-
-
-async def test_a_call_too_large_for_the_journal_is_reported_small(
-    nats_server: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
-    desk = await Desk.open(bus)
-
-    async def perform(work: Work) -> list[Output]:
-        async def much() -> tuple[object, Usage]:
-            return "x" * 2_000_000, Usage(input_tokens=7)
-
-        for _ in range(2):
-            await work.tape.call(lambda n: Opens(n, "model"), much)
-        return [PLAN]
-
-    async with at_work(nats_server.url, tmp_path / "a", perform):
-        await desk.order()
-        body = await failure(desk)
-    assert body.why == "input"
-    assert not body.retryable
-    assert body.settles is not None
-    assert body.settles.usage.input_tokens == 7
-
-
-async def test_results_above_the_inline_limit_travel_outside(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
-    desk = await Desk.open(bus)
-    quotes = tuple(Citation("a.txt", 1, 1, "q" * 2_000, digest(b"")) for _ in range(20))
-    findings = [Output(f"f{n}", Finding(f"number {n}", quotes)) for n in range(10)]
-    assert sum(len(encode(f.artifact)) for f in findings) > INLINE_BYTES
-
-    async def perform(work: Work) -> list[Output]:
-        return findings
-
-    async with at_work(nats_server.url, tmp_path / "a", perform, role="researcher"):
-        await desk.order("researcher", "find")
-        await eventually(lambda: done_by(desk, "researcher", "find"))
-    board, _ = audited(await records(nats_server.url))
-    step = board.tasks[desk.task].steps["find"]
-    assert step.status == "done"
-    assert len(step.results) == 10
-    content = Content(bus, Payloads(bus))
-    for artifact, finding in zip(step.results, findings, strict=True):
-        assert await content.artifact(artifact.ref) == finding.artifact
-    done = (await desk.register("researcher", "find"))[-1]
-    assert len(done.body) < 10_000
-
-
-async def done_by(desk: Desk, role: str, step: str) -> bool:
-    return kinds(await desk.register(role, step))[-1:] == ["done"]
-
-
-async def test_names_are_unique_for_each_process_life(bus: Bus) -> None:
-    names = {Worker(bus, contract(), Program(at_once), home=Path("unused")).id for _ in range(5)}
-    assert len(names) == 5

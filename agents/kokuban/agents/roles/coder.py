@@ -6,23 +6,24 @@ from kokuban.agents._output import Output
 from kokuban.agents._prompts import prompt
 from kokuban.agents._work import Work
 from kokuban.agents.loop import Loop
-from kokuban.agents.roles._actions import JsonActions, NativeActions
 from kokuban.agents.roles._coding import Coding
+from kokuban.agents.roles._native import NativeActions
 from kokuban.agents.roles._shared import scope_of
+from kokuban.agents.roles._writing import Writing
 from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
 
 TOOLS = ("list_files", "read_file", "search_files", "write_file", "edit_file", "delete_file", "run_checks")
 
 
 class Coder:
-    """`work.native_tools` chooses how the model acts: its provider's tool calls, or one JSON action a turn."""
+    """`work.native_tools` chooses how the model acts: its provider's tool calls, or one file a turn in plain text."""
 
     prompt_version = prompt("coder").version
 
     async def perform(self, work: Work) -> list[Output]:
         coding = await Coding.begin(work)
-        names = TOOLS if work.native_tools else (*TOOLS, "change", "new_file")
+        names = TOOLS if work.native_tools else (*TOOLS, "write_code")
         tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in names])
-        dialog = (NativeActions if work.native_tools else JsonActions)(coding, tools)
+        dialog = (NativeActions if work.native_tools else Writing)(coding, tools)
         summary = await Loop(work, dialog, tools, coding.context, await scope_of(work)).run()
         return [await coding.patch(str(summary))]

@@ -8,8 +8,8 @@ from kokuban.agents.tools._contained import Contained
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
-from kokuban.agents.tools.blocks import CHANGE, NEW_FILE, blocks
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
+from kokuban.agents.tools.code import WRITE_CODE
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
@@ -20,8 +20,7 @@ BUILT_IN_TOOLS = (
     SEARCH_FILES,
     WRITE_FILE,
     EDIT_FILE,
-    CHANGE,
-    NEW_FILE,
+    WRITE_CODE,
     DELETE_FILE,
     RUN_CHECKS,
     SEARCH_SOURCES,
@@ -49,7 +48,6 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolError",
-    "blocks",
     "canonical",
     "execute",
     "passages",

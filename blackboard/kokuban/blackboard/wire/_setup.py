@@ -23,7 +23,9 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
         "name": subjects.BOARD, "subjects": [subjects.BOARD_SUBJECTS], "storage": "file", "retention": "limits",
         "discard": "new", "max_bytes": max_bytes, "allow_direct": True, "allow_msg_ttl": True, "num_replicas": replicas,
         "duplicate_window": 120 * _NS,
-        "republish": {"src": subjects.task_records("*"), "dest": f"{subjects.HINTS}.kb.task.>", "headers_only": True},
+        "republish": {
+            "src": subjects.BOARD_SUBJECTS, "dest": f"{subjects.HINTS}.{subjects.BOARD_SUBJECTS}", "headers_only": True,
+        },
     }  # fmt: skip
     await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
 

@@ -1,0 +1,87 @@
+"""The provider's own tool calls in a growing conversation: for models that can carry one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kokuban.agents._prompts import prompt
+from kokuban.agents.loop import Calls, Final, Wrong
+from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec, parse_arguments
+from kokuban.agents.roles._coding import Coding, cut
+from kokuban.agents.roles._shared import feedback_of
+from kokuban.agents.tools import Observation, Registry
+
+FINISH = "finish"
+_FINISH_ARGUMENTS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["summary"],
+    "properties": {"summary": {"type": "string", "minLength": 1}},
+}
+
+
+def split_calls(calls: tuple[Call, ...]) -> tuple[Call | None, tuple[Call, ...]]:
+    """A call of `finish` that may be believed, and the calls that are to be run before it."""
+    ending = next((call for call in calls if call.name == FINISH and call.problem is None), None)
+    return ending, tuple(call for call in calls if call is not ending)
+
+
+def summary_of(ending: Call) -> str:
+    """What a call of `finish` says."""
+    parsed = parse_arguments(ending.arguments)
+    return "" if isinstance(parsed, Problem) else cut(parsed.get("summary", ""), 2_000)
+
+
+class NativeActions:
+    """A growing conversation with the provider's own tool calls; every call gets exactly one result."""
+
+    def __init__(self, coding: Coding, tools: Registry) -> None:
+        self._coding = coding
+        self._specs = (
+            *(ToolSpec(t.name, t.description, dict(t.parameters)) for t in tools.specs()),
+            ToolSpec(FINISH, "Say that the task is done.", _FINISH_ARGUMENTS),
+        )
+        self._history: list[Message] = []
+        self._ending: Call | None = None
+
+    async def request(self) -> Request:
+        coding = self._coding
+        if not self._history:
+            files = await coding.files()
+            self._history = prompt("coder-tools").fill(
+                files="\n".join(files) or "none",
+                findings="\n".join(f"- {f.statement} ({f.citations[0].source})" for _, f in coding.findings) or "none",
+                checks=coding.now.report or "There are no checks.",
+                step_goal=coding.work.assignment.order.goal,
+                feedback=feedback_of(coding.work) or "none",
+            )
+        return Request(
+            messages=tuple(self._history), tools=self._specs, max_output_tokens=coding.work.max_output_tokens
+        )
+
+    def read(self, reply: Reply) -> Final | Calls | Wrong:
+        if reply.content or reply.calls:
+            self._history.append(Message("assistant", reply.content, reply.calls, extra=reply.extra))
+        if reply.calls:
+            self._ending, others = split_calls(reply.calls)
+            return Calls(others) if others or self._ending is None else Final(summary_of(self._ending))
+        return Wrong("Call a tool: edit_file or write_file to change files, run_checks to test, finish when done.")
+
+    async def accept(self, value: Any) -> str | None:
+        return await self._coding.objection()
+
+    async def observe(self, call: Call, observation: Observation) -> None:
+        self._coding.changed_since_check = True
+        self._history.append(Message("tool", observation.text, call_id=call.id))
+
+    def finished(self) -> Final | None:
+        return Final(summary_of(self._ending)) if self._ending is not None else None
+
+    def object(self, text: str) -> None:
+        coding = self._coding
+        full = f"{text}\n{coding.now.report}" if coding.now.passed and not coding.acceptable else text
+        if self._ending is not None:
+            self._history.append(Message("tool", full, call_id=self._ending.id))
+            self._ending = None
+        else:
+            self._history.append(Message("user", full))

@@ -1,0 +1,146 @@
+"""The way for small models: one file a turn, in plain text, from a state that is shown afresh each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from kokuban.agents._answer import parse_object
+from kokuban.agents._prompts import prompt
+from kokuban.agents.loop import Calls, Final, Wrong
+from kokuban.agents.models import Call, Problem, Reply, Request, parse_arguments
+from kokuban.agents.roles._coding import Checked, Coding, cut
+from kokuban.agents.roles._native import FINISH, split_calls, summary_of
+from kokuban.agents.roles._shared import feedback_of
+from kokuban.agents.roles._targets import shown_files, target_files
+from kokuban.agents.tools import Observation, Registry, protected
+from kokuban.blackboard.workspace import Tree
+
+HEAT = 0.5
+_FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
+
+
+class Writing:
+    """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
+    looks at the checks and undoes a round that does not help. The first round is taken at temperature 0; asked again,
+    the model is to come up with something else. A reply may also be a native tool call or one JSON action."""
+
+    def __init__(self, coding: Coding, tools: Registry) -> None:
+        self._coding = coding
+        self._tools = tools
+        self._turn = 0
+        self._failed_rounds = 0
+        self._round: list[str] = []
+        self._at = 0
+        self._start: tuple[Tree, Checked] = ({}, Checked())
+        self._tried: list[str] = []
+        self._read: dict[str, str] = {}
+        self._thought = ""
+        self._enough = False
+        self._ending: Call | None = None
+
+    async def request(self) -> Request:
+        coding, work = self._coding, self._coding.work
+        self._turn += 1
+        files = await coding.files()
+        kept = protected(coding.start, work.spec.checks)
+        if self._at == 0:
+            self._start = (files, coding.now)
+            self._round = target_files(coding, files, kept, self._failed_rounds)
+        path = self._round[self._at]
+        shown, hidden = shown_files(coding, files, kept, path)
+        texts = [f"File {name}{' (read-only)' if name in kept else ''}:\n{text}" for name, text in shown.items()]
+        texts += [f"Other files: {', '.join(hidden[:100])}"] if hidden else []
+        texts += [f"You read {name}:\n{text}" for name, text in self._read.items()]
+        messages = prompt("coder").fill(
+            files="\n\n".join(texts) or "There are no files yet.",
+            findings="\n".join(f"- {f.statement} ({f.citations[0].source})" for _, f in coding.findings) or "none",
+            checks=coding.now.report or "There are no checks.",
+            done=self._so_far(),
+            step_goal=work.assignment.order.goal,
+            path=path,
+        )
+        again = bool(self._tried) or work.assignment.begun > 1
+        return Request(
+            messages=tuple(messages), max_output_tokens=work.max_output_tokens, temperature=HEAT if again else 0.0,
+            seed=100 * work.assignment.begun + self._turn,
+        )  # fmt: skip
+
+    def _so_far(self) -> str:
+        parts = [feedback_of(self._coding.work)]
+        if self._tried:
+            parts.append("Tried and undone, and why:\n" + "\n".join(self._tried[-3:]) + "\nTry something different.")
+        return "\n\n".join(part for part in parts if part)
+
+    def read(self, reply: Reply) -> Final | Calls | Wrong:
+        if reply.calls:
+            self._ending, others = split_calls(reply.calls)
+            return Calls(others) if others or self._ending is None else Final(summary_of(self._ending))
+        if reply.truncated:
+            return Wrong("an answer that was too long and was cut off")
+        action = parse_object(reply.content)
+        if not isinstance(action, Problem) and "tool" in action:
+            return self._action(action)
+        fenced = _FENCE.search(reply.content)
+        if fenced is None:
+            return Wrong("an answer without a code block")
+        self._thought = cut(" ".join(reply.content[: fenced.start()].split()), 300)
+        code = {"path": self._round[self._at], "code": fenced[1]}
+        return Calls((Call("code", "write_code", json.dumps(code)),))
+
+    def _action(self, action: dict[str, Any]) -> Final | Calls:
+        tool, arguments = str(action["tool"]), action.get("arguments", {})
+        self._thought = cut(action.get("thought", ""), 300)
+        if tool == FINISH:
+            return Final(cut(arguments.get("summary", ""), 300) if isinstance(arguments, dict) else "")
+        return Calls((Call("action", tool, json.dumps(arguments)),))
+
+    async def accept(self, value: Any) -> str | None:
+        return await self._coding.objection()
+
+    async def observe(self, call: Call, observation: Observation) -> None:
+        coding = self._coding
+        tool = next((t for t in self._tools.specs() if t.name == call.name), None)
+        if tool is None or not observation.ok:
+            await self._undo(f"- Not possible: {cut(observation.text, 600)}")
+            return
+        if tool.tier == "read":
+            arguments = parse_arguments(call.arguments)
+            path = call.name if isinstance(arguments, Problem) else arguments.get("path", call.name)
+            self._read[cut(path, 200)] = cut(observation.text, 6_000)
+            return
+        coding.changed_since_check = True
+        await coding.check()
+        if coding.was_failing and not coding.now.failing:
+            self._enough = coding.whole
+        elif call.id == "code" and self._at + 1 < len(self._round):
+            self._at += 1
+            return
+        if self._helps():
+            self._tried, self._at = [], 0
+            self._enough = self._enough or (call.id == "code" and not (coding.whole and coding.was_failing))
+        else:
+            await self._undo(f"- {self._thought or observation.text} The checks said: {coding.now.essence}")
+
+    async def _undo(self, why: str) -> None:
+        self._tried.append(why)
+        self._at, self._failed_rounds = 0, self._failed_rounds + 1
+        await self._coding.restore(*self._start)
+
+    def _helps(self) -> bool:
+        """Fewer checks fail; or, where the checks cannot show it (none failed, or other steps' work is missing), none
+        fails that did not before."""
+        before, now = self._start[1], self._coding.now
+        if before.failing and self._coding.whole:
+            return now.failing < before.failing
+        return now.failing <= before.failing
+
+    def finished(self) -> Final | None:
+        if self._ending is not None:
+            return Final(summary_of(self._ending))
+        return Final(self._thought) if self._enough else None
+
+    def object(self, text: str) -> None:
+        self._enough, self._ending = False, None
+        self._tried.append(f"- {text}")
