@@ -44,7 +44,8 @@ def record(example: Path) -> bool:
             *(f"--check={check}" for check in about["checks"]),
         ]  # fmt: skip
         print(f"recording {example.name} …", flush=True)
-        if subprocess.run(command).returncode != 0:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # as the demo does
+        if subprocess.run(command, env=os.environ | {"PATH": path}).returncode != 0:
             return False
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         (fresh / "ABOUT.toml").write_text(

@@ -51,7 +51,12 @@ def run(
 @_timeout_option
 def demo(example: str, out: Path | None, as_json: bool, timeout: float | None, **model: Any) -> int:
     """Do a bundled example. Without a model, a recorded session of a real one is replayed."""
+    import os
+    import sys
+
     folder = _example(example)
+    # The checks run `python3`: this interpreter, whatever the machine's own is, so that a recording fits.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     choice = choose(**model)
     if choice is None:
         recording = folder / "recording"
@@ -99,6 +104,7 @@ def _example_task(folder: Path) -> TaskRequest:
         workspace=folder / example["workspace"],
         sources=tuple(folder / source for source in example.get("sources", ())),
         checks=tuple(example.get("checks", ())),
+        **example.get("limits", {}),
     )
 
 
