@@ -228,8 +228,17 @@ def test_a_done_step_can_be_ordered_again_and_its_results_wait() -> None:
 # ---------------------------------------------------------------------- ends and usage
 
 
+def test_only_the_open_call_is_settled_and_only_once() -> None:
+    history = claimed()
+    history.journal("look", opens=Opens(1, "model"))
+    history.journal("look", settles=Settles(1, Usage(4, 1, 1)), opens=Opens(2, "model"))
+    history.failed("look", Failed("deadline", "time is up", settles=Settles(1, Usage(4, 1, 1))))
+    assert history.board.tasks["t-1"].steps["look"].usage == Usage(4, 1, 1)
+
+
 def test_a_failure_carries_reason_and_cost() -> None:
     history = claimed()
+    history.journal("look", opens=Opens(1, "model"))
     history.journal("look", settles=Settles(1, Usage(4, 1, 1)), opens=Opens(2, "model"))
     body = Failed("conflict", "two of them", True, Settles(2, Usage(3)), Usage(1), ("a", "b"))
     history.failed("look", body)

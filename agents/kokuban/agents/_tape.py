@@ -21,10 +21,11 @@ class InDoubt(Exception):
 
 
 class Played(NamedTuple):
-    """A call's result. `replayed` is true when it comes from the journal and nothing was run."""
+    """A call's result and what it cost. `replayed` is true when it comes from the journal and nothing was run."""
 
     result: Any
     replayed: bool
+    usage: Usage
 
 
 class Tape:
@@ -69,7 +70,7 @@ class Tape:
             self.spent = self.spent + known[1].usage
             self._begun = [b for b in self._begun if (b.call, b.tool) != (number, description.tool)]
             self._unsettled, self._opened = None, None
-            return Played(_decoded(known[1]), True)
+            return Played(_decoded(known[1]), True, known[1].usage)
         self._settled = {k: v for k, v in self._settled.items() if k < number}
         before = next((begun for begun in self._begun if begun.tool == description.tool), None)
         if before is not None and not repeatable:
@@ -81,7 +82,7 @@ class Tape:
         self.spent = self.spent + usage
         self._opened = None
         self._unsettled = Settles(number, usage, msgspec.Raw(encode(result)))
-        return Played(result, False)
+        return Played(result, False, usage)
 
     async def lost(self, usage: Usage) -> None:
         """Book what a call cost that gave no result: the next line or the end carries it."""

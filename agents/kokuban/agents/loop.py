@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kokuban.agents._tape import describe, fingerprint
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import (
+    Attempt,
     Call,
     CallContext,
     Delta,
@@ -132,18 +133,23 @@ class Loop:
         )
         self._asked[seen] += 1
 
+        cost = Usage(model_calls=1)
+
+        def count(attempt: Attempt) -> None:
+            nonlocal cost
+            if attempt.usage is not None:
+                spent = attempt.usage
+                cost = cost + Usage(spent.input_tokens, spent.output_tokens, estimated=spent.estimated)
+
         async def perform() -> tuple[object, Usage]:
-            before = meter.totals
             try:
-                reply = await meter.call(request, context, deadline=work.deadline, on_delta=self._show)
+                reply = await meter.call(
+                    request, context, deadline=work.deadline, on_delta=self._show, on_attempt=count
+                )
             except BaseException:
-                spent = meter.totals
-                await work.tape.lost(Usage(
-                    spent.input_tokens - before.input_tokens, spent.output_tokens - before.output_tokens, 1, 0, True
-                ))  # fmt: skip
+                await work.tape.lost(cost)
                 raise
-            usage = reply.usage
-            return msgspec.to_builtins(reply), Usage(usage.input_tokens, usage.output_tokens, 1, 0, usage.estimated)
+            return msgspec.to_builtins(reply), cost
 
         try:
             played = await work.tape.call(
@@ -156,7 +162,7 @@ class Loop:
         reply = msgspec.convert(played.result, Reply)
         if reply.truncated:  # whatever was cut, its calls may look whole and are not to be believed
             reply = replace(reply, calls=tuple(replace(c, problem=c.problem or CUT_OFF) for c in reply.calls))
-        work.ledger.settle(Usage(reply.usage.input_tokens, reply.usage.output_tokens, 1))
+        work.ledger.settle(played.usage)
         return reply
 
     def _show(self, delta: Delta) -> None:

@@ -57,6 +57,9 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
+OnAttempt = Callable[[Attempt], None]
+
+
 class Meter:
     """Calls a model with retries and a deadline, and records every attempt as it happens.
 
@@ -69,7 +72,7 @@ class Meter:
         model: Model,
         *,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - immutable
-        on_attempt: Callable[[Attempt], None] | None = None,
+        on_attempt: OnAttempt | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
@@ -93,17 +96,24 @@ class Meter:
         return self._totals
 
     async def call(
-        self, request: Request, context: CallContext, *, deadline: float, on_delta: OnDelta | None = None
+        self,
+        request: Request,
+        context: CallContext,
+        *,
+        deadline: float,
+        on_delta: OnDelta | None = None,
+        on_attempt: OnAttempt | None = None,
     ) -> Reply:
         """The model's complete reply.
 
         `deadline` is an instant of the monotonic clock; it bounds all attempts and the waits between them. `on_delta`
-        gets text as it arrives (see `Delta` for what a retry means to it). Raises `ModelError` when no attempt gave a
-        complete reply: do not retry, that was done here. Raises `ModelDeadline` when the time is up.
+        gets text as it arrives (see `Delta` for what a retry means to it), `on_attempt` this call's attempts.
+        Raises `ModelError` when no attempt gave a complete reply: do not retry, that was done here. Raises
+        `ModelDeadline` when the time is up.
         """
 
         async def attempt(number: int) -> Reply:
-            return await self._attempt(request, context, number, deadline, on_delta)
+            return await self._attempt(request, context, number, deadline, on_delta, on_attempt)
 
         return await retried(
             attempt, self._retry, deadline=deadline, clock=self._clock, sleep=self._sleep, random=self._random
@@ -114,7 +124,13 @@ class Meter:
         await self._model.aclose()
 
     async def _attempt(
-        self, request: Request, context: CallContext, number: int, deadline: float, on_delta: OnDelta | None
+        self,
+        request: Request,
+        context: CallContext,
+        number: int,
+        deadline: float,
+        on_delta: OnDelta | None,
+        on_attempt: OnAttempt | None,
     ) -> Reply:
         started = self._clock()
         if started >= deadline:
@@ -129,7 +145,11 @@ class Meter:
             failure = error
             raise
         finally:
-            self._record(self._ended(request, context, number, started, progress, reply, failure))
+            ended = self._ended(request, context, number, started, progress, reply, failure)
+            self._totals = self._totals.plus(ended)
+            for tell in (self._on_attempt, on_attempt):
+                if tell is not None:
+                    tell(ended)
 
     async def _bounded(self, request: Request, context: CallContext, progress: Progress, seconds: float) -> Reply:
         limit = asyncio.timeout(seconds)
@@ -169,8 +189,3 @@ class Meter:
             error=None if failure is None else type(failure).__name__,
             code=failure.code if isinstance(failure, ModelError) else None,
         )
-
-    def _record(self, attempt: Attempt) -> None:
-        self._totals = self._totals.plus(attempt)
-        if self._on_attempt is not None:
-            self._on_attempt(attempt)

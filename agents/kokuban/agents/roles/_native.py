@@ -8,7 +8,7 @@ from kokuban.agents._prompts import prompt
 from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec, parse_arguments
 from kokuban.agents.roles._coding import Coding, cut
-from kokuban.agents.roles._shared import feedback_of
+from kokuban.agents.roles._shared import facts_of, feedback_of
 from kokuban.agents.tools import Observation, Registry
 
 FINISH = "finish"
@@ -50,7 +50,7 @@ class NativeActions:
             files = await coding.files()
             self._history = prompt("coder-tools").fill(
                 files="\n".join(files) or "none",
-                findings="\n".join(f"- {f.statement} ({f.citations[0].source})" for _, f in coding.findings) or "none",
+                findings=facts_of(coding.findings),
                 checks=coding.now.report or "There are no checks.",
                 step_goal=coding.work.assignment.order.goal,
                 feedback=feedback_of(coding.work) or "none",

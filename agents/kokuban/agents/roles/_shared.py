@@ -6,6 +6,7 @@ from typing import Any
 
 from kokuban.agents._work import Work
 from kokuban.blackboard.workspace import Tree, is_text, tree_digest
+from kokuban.schemas import Finding, Ref
 
 
 async def scope_of(work: Work) -> dict[str, Any]:
@@ -30,6 +31,12 @@ def file_list(tree: Tree, most: int = 200) -> str:
     paths = [path for path, file in tree.items() if file.content and not path.endswith("__init__.py")]
     more = f", and {len(paths) - most} more" if len(paths) > most else ""
     return ", ".join(paths[:most]) + more or "none"
+
+
+def facts_of(findings: list[tuple[Ref, Finding]]) -> str:
+    """Findings for a prompt, by what was verified: the quotes. What a model made of them stays out."""
+    quotes = dict.fromkeys(f'- "{c.quote}" ({c.source})' for _, finding in findings for c in finding.citations)
+    return "\n".join(quotes) or "none"
 
 
 def feedback_of(work: Work) -> str:

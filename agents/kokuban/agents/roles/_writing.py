@@ -12,7 +12,7 @@ from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Problem, Reply, Request, parse_arguments
 from kokuban.agents.roles._coding import Checked, Coding, cut
 from kokuban.agents.roles._native import FINISH, split_calls, summary_of
-from kokuban.agents.roles._shared import feedback_of
+from kokuban.agents.roles._shared import facts_of, feedback_of
 from kokuban.agents.roles._targets import shown_files, target_files
 from kokuban.agents.tools import Observation, Registry, protected
 from kokuban.blackboard.workspace import Tree
@@ -55,7 +55,7 @@ class Writing:
         texts += [f"You read {name}:\n{text}" for name, text in self._read.items()]
         messages = prompt("coder").fill(
             files="\n\n".join(texts) or "There are no files yet.",
-            findings="\n".join(f"- {f.statement} ({f.citations[0].source})" for _, f in coding.findings) or "none",
+            findings=facts_of(coding.findings),
             checks=coding.now.report or "There are no checks.",
             done=self._so_far(),
             step_goal=work.assignment.order.goal,

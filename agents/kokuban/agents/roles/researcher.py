@@ -32,7 +32,7 @@ class Researcher:
         if not found:
             raise StepFailed("no_progress", "no passage of the documents has a word of the question", retryable=False)
         text = "\n\n".join(f"[{i}] {p.source}:\n{p.text}" for i, p in enumerate(found, 1))
-        messages = prompt("researcher").fill(passages=text, step_goal=order.goal)
+        messages = prompt("researcher").fill(passages=text, step_goal=order.goal, goal=work.spec.goal)
         feedback = feedback_of(work)
         if feedback:
             messages[-1] = Message("user", f"{messages[-1].content}\n\n{feedback}")

@@ -189,7 +189,7 @@ def _journal(at: _Context) -> Applied:
     if owner.moved:
         raise _Ignored("the register has moved")
     body = msgspec.json.decode(at.record.body, type=Journal)
-    owner.usage = owner.usage + _settled(body)
+    owner.usage = owner.usage + _settled(owner, body)
     owner.opened = body.opens
     return Applied(at.task, at.record)
 
@@ -208,7 +208,7 @@ def _artifact(at: _Context) -> Applied:
 def _done(at: _Context) -> Applied:
     owner = _committed(at)
     body = msgspec.json.decode(at.record.body, type=Done)
-    owner.usage = owner.usage + body.usage + _settled(body)
+    owner.usage = owner.usage + body.usage + _settled(owner, body)
     owner.opened, owner.done_seq = None, at.message.seq
     candidates = [_candidate(result, owner) for result in body.results]
     owner.stored = {}
@@ -253,7 +253,7 @@ def _admit(task: Task, artifact: Artifact) -> None:
 def _failed(at: _Context) -> Applied:
     owner = _committed(at)
     body = msgspec.json.decode(at.record.body, type=Failed)
-    owner.usage = owner.usage + body.usage + _settled(body)
+    owner.usage = owner.usage + body.usage + _settled(owner, body)
     owner.failure, owner.opened, owner.stored = body, None, {}
     owner.why, owner.reasons = body.why, (body.reason,)
     _to(at.board, owner, "failed")
@@ -289,8 +289,10 @@ def _final(at: _Context) -> Applied:
     return Applied(task, at.record)
 
 
-def _settled(body: Journal | Done | Failed) -> Usage:
-    return body.settles.usage if body.settles else Usage()
+def _settled(owner: Step, body: Journal | Done | Failed) -> Usage:
+    """What the call that is open cost. A settlement of any other call was counted before, or tells of nothing."""
+    settles, opened = body.settles, owner.opened
+    return settles.usage if settles and opened and settles.call == opened.call else Usage()
 
 
 def _check_epoch(at: _Context) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -18,13 +19,15 @@ MESSAGE_ID = "Nats-Msg-Id"
 TTL = "Nats-TTL"
 
 
-class Written(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Written:
     """The record is stored at `seq`."""
 
     seq: int
 
 
-class Conflict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Conflict:
     """Somebody else wrote first: this record is not stored and never will be. `last` is the fence's last sequence."""
 
     last: int
