@@ -6,12 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from kokuban.agents._output import Output
+from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.wire import Bus, Conflict, Fence, Written, crash_point, write
 from kokuban.schemas import (
     Claimed,
@@ -57,6 +57,7 @@ class Assignment:
     principal: str | None = None
     parent: str | None = None
     trace: str | None = None
+    clock: Clock = SYSTEM
 
     @property
     def begun(self) -> int:
@@ -77,7 +78,7 @@ class Assignment:
         return seal(
             body, id=op, type=kind, task=self.task, parent=self.parent, step=self.step, role=self.role,
             attempt=self.attempt, worker=self.worker, principal=self.principal, trace=self.trace,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"), **fields,
+            time=self.clock.stamp(), **fields,
         )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +53,7 @@ class Work:
 
     @property
     def seconds_left(self) -> float:
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self.deadline - self.assignment.clock.monotonic())
 
     async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
         """The order's inputs of one kind, in the order of the steps that made them."""

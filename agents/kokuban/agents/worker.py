@@ -8,7 +8,6 @@ import secrets
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from kokuban.agents._tape import InDoubt, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.blackboard._content import Content
+from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Ledger
 from kokuban.blackboard.wire import (
     ACK_WAIT_SECONDS,
@@ -60,6 +60,7 @@ class Worker:
         meter: Meter | None = None,
         concurrency: int = 1,
         native_tools: bool = False,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
         self._bus = bus
@@ -69,6 +70,7 @@ class Worker:
         self._meter = meter
         self._concurrency = concurrency
         self._native_tools = native_tools
+        self._clock = clock
         self._content = Content(bus, Payloads(bus))
         self._held: dict[str, Delivery] = {}
         self._owners: dict[str, tuple[Owner, asyncio.Task[None]]] = {}
@@ -114,7 +116,7 @@ class Worker:
                     self._bus, subjects.consumer(self._contract.role), self._on_order, self._on_unfilled
                 )
                 await pull.start()
-                started = time.monotonic()
+                started = self._clock.monotonic()
                 dead = asyncio.create_task(pull.dead.wait())
                 try:
                     await self._ask()
@@ -124,7 +126,7 @@ class Worker:
                     await pull.stop()
                 if pull.error is not None:
                     raise pull.error
-                pause = 0.05 if time.monotonic() - started > 5 else min(2.0, pause * 2)
+                pause = 0.05 if self._clock.monotonic() - started > 5 else min(2.0, pause * 2)
                 if not self._draining.is_set():
                     log.debug("consumer is made anew", why=pull.why_dead, worker=self.id)
                     await asyncio.wait({draining, closed}, timeout=pause * (0.5 + secrets.randbelow(100) / 100))
@@ -188,7 +190,7 @@ class Worker:
             return None
         return Assignment(
             address.task, address.step, address.role, record.attempt, delivery.stored.seq, order, self.id,
-            record.principal, record.parent, record.trace,
+            record.principal, record.parent, record.trace, self._clock,
         )  # fmt: skip
 
     async def _claim(self, assignment: Assignment) -> Owner | None:
@@ -230,7 +232,7 @@ class Worker:
 
     async def _perform(self, owner: Owner, steplog: structlog.stdlib.BoundLogger) -> None:
         at = owner.assignment
-        started = time.monotonic()
+        started = self._clock.monotonic()
         home = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=f"{at.step}-", dir=self._home))
         tape = Tape(owner, self._first_call(at))
         steplog.info("claimed")

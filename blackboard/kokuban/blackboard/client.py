@@ -9,7 +9,6 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import msgspec
 
 from kokuban.blackboard._content import Content
 from kokuban.blackboard._events import Event, events_of
+from kokuban.blackboard.clock import SYSTEM
 from kokuban.blackboard.core import Board, Stored, Task, fold
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, NoAnswer, Payloads, Reader, ensure_board, write
 from kokuban.blackboard.workspace import File, Tree, pack, scan
@@ -161,7 +161,7 @@ class Client:
         op = secrets.token_hex(12)
         data = seal(
             spec, id=op, type="task.spec", task=task, principal=os.environ.get("KOKUBAN_PRINCIPAL", "local"),
-            trust="principal", time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            trust="principal", time=SYSTEM.stamp(),
         )  # fmt: skip
         subject = subjects.spec(task)
         if isinstance(await write(self._bus, subject, data, op=op, fence=Fence(subject, 0)), Conflict):

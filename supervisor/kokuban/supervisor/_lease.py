@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from datetime import UTC, datetime
 
 import structlog
 
+from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Written, write
 from kokuban.schemas import Epoch, Lease, seal, subjects
 
@@ -23,7 +23,8 @@ log = structlog.get_logger("kokuban.lease")
 class Leadership:
     """Acquires, renews and gives up the lease, and writes the epochs of a new leader."""
 
-    def __init__(self, bus: Bus, supervisor: str, *, ttl_seconds: int = TTL_SECONDS) -> None:
+    def __init__(self, bus: Bus, supervisor: str, *, ttl_seconds: int = TTL_SECONDS, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self.epochs: dict[int, int] = {}
         self._bus = bus
         self._supervisor = supervisor
@@ -51,7 +52,7 @@ class Leadership:
                 last = await self._bus.last(subject)
                 op = secrets.token_hex(12)
                 body = Epoch(self._supervisor, shard)
-                data = seal(body, id=op, type="ctl.epoch", worker=self._supervisor, time=_now())
+                data = seal(body, id=op, type="ctl.epoch", worker=self._supervisor, time=self._clock.stamp())
                 stored = await write(self._bus, subject, data, op=op, fence=Fence(subject, last.seq if last else 0))
                 if isinstance(stored, Written):
                     self.epochs[shard] = stored.seq
@@ -89,11 +90,7 @@ class Leadership:
 
     async def _write_lease(self, after: int) -> Written | Conflict:
         op = secrets.token_hex(12)
-        data = seal(Lease(self._supervisor), id=op, type="ctl.lease", worker=self._supervisor, time=_now())
+        data = seal(Lease(self._supervisor), id=op, type="ctl.lease", worker=self._supervisor, time=self._clock.stamp())
         fence = Fence(subjects.LEASE, after)
         ttl = self._ttl_seconds
         return await write(self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{ttl}s", patience_seconds=ttl)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

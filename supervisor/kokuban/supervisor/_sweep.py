@@ -7,12 +7,12 @@ ownership. All times are this process's monotonic clock, or the server's.
 from __future__ import annotations
 
 import asyncio
-import time
 
 import msgspec
 import structlog
 from nats.aio.msg import Msg
 
+from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored
 from kokuban.blackboard.wire import Bus, BusError, ack_floor, ensure_roles
 from kokuban.schemas import Released, subjects
@@ -37,19 +37,22 @@ class Heartbeat(msgspec.Struct):
 class Sweeper:
     """Keeps, per running step, since when it has been silent, and proposes releases."""
 
-    def __init__(self, bus: Bus, board: Board, *, silence_seconds: float = SILENCE_SECONDS) -> None:
+    def __init__(
+        self, bus: Bus, board: Board, *, silence_seconds: float = SILENCE_SECONDS, clock: Clock = SYSTEM
+    ) -> None:
+        self._clock = clock
         self._silence_seconds = silence_seconds
         self._bus = bus
         self._board = board
         self._heard: dict[Key, tuple[int, float]] = {}
         self._ordered: dict[Key, float] = {}
         self._server_time = (0.0, 0.0)
-        self._swept = time.monotonic()
+        self._swept = self._clock.monotonic()
         self._decoder = msgspec.json.Decoder(Heartbeat)
 
     def saw(self, applied: Applied, stored: Stored) -> None:
         """Note a folded record."""
-        mono = time.monotonic()
+        mono = self._clock.monotonic()
         self._server_time = (stored.time, mono)
         record, task = applied.record, applied.task
         if record is None or task is None or applied.ignored:
@@ -72,14 +75,14 @@ class Sweeper:
 
     def start_over(self) -> None:
         """A new leader gives everybody the full time again."""
-        mono = time.monotonic()
+        mono = self._clock.monotonic()
         self._heard = {key: (fence, mono) for key, (fence, _) in self._heard.items()}
         self._ordered = dict.fromkeys(self._ordered, mono)
 
     def now(self) -> float:
         """The server's time, in seconds since 1970: the last record's, carried on by our monotonic clock."""
         stamp, mono = self._server_time
-        return stamp + (time.monotonic() - mono)
+        return stamp + (self._clock.monotonic() - mono)
 
     def tasks_under_way(self) -> set[str]:
         """Tasks with a claimed step."""
@@ -99,7 +102,7 @@ class Sweeper:
             beat = self._decoder.decode(message.data)
         except msgspec.DecodeError:
             return
-        mono = time.monotonic()
+        mono = self._clock.monotonic()
         for task, step, fence in beat.holds:
             known = self._heard.get((task, step))
             if known is not None and known[0] == fence:
@@ -107,7 +110,7 @@ class Sweeper:
 
     async def sweep(self) -> list[tuple[str, Release]]:
         """Steps to take back now."""
-        mono = time.monotonic()
+        mono = self._clock.monotonic()
         stopped, self._swept = mono - self._swept > STOPPED_SECONDS, mono
         if stopped or not self._bus.connected:
             self.start_over()
@@ -139,7 +142,7 @@ class Sweeper:
             if floor is not None and floor >= step.order_seq and step.status == "ordered":
                 found.append(self._release(key, Released("lost", "the order was settled and nobody claimed the step")))
             elif key in self._ordered:  # unless it was claimed while we asked
-                self._ordered[key] = time.monotonic()
+                self._ordered[key] = self._clock.monotonic()
         return found
 
     def _release(self, key: Key, body: Released) -> tuple[str, Release]:

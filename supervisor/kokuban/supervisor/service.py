@@ -7,11 +7,11 @@ import os
 import secrets
 import socket
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Reader, Written, ensure_board, ensure_roles, write
 from kokuban.schemas import encode, seal, subjects
@@ -40,7 +40,9 @@ class Supervisor:
         limits: Limits | None = None,
         silence_seconds: float = SILENCE_SECONDS,
         lease_seconds: int = TTL_SECONDS,
+        clock: Clock = SYSTEM,
     ) -> None:
+        self._clock = clock
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
         self.board = Board()
         self.leading = asyncio.Event()
@@ -48,8 +50,8 @@ class Supervisor:
         self._crew = crew or builtin_crew()
         self._limits = limits or Limits()
         self._reader = Reader(bus, self._on_record)
-        self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds)
-        self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds)
+        self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds, clock=clock)
+        self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds, clock=clock)
         self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._dirty: dict[str, None] = {}
         self._starved: dict[str, None] = {}
@@ -203,7 +205,7 @@ class Supervisor:
         epoch = self._leadership.epochs[shard]
         fields: dict[str, Any] = {
             "id": op, "task": name, "worker": self.id, "fence": epoch,
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "time": self._clock.stamp(),
         }  # fmt: skip
         if isinstance(command, Release | Revoke):
             subject = subjects.register(name, command.role, command.step)

@@ -18,13 +18,17 @@ from kokuban.agents.tools import Observation, Registry, protected
 from kokuban.blackboard.workspace import Tree
 
 HEAT = 0.5
+NOTES_KEPT = 2
+ANSWERS_A_FILE = 3
+MAX_OUTPUT_TOKENS = 1_000
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
-    looks at the checks and undoes a round that does not help. The first round is taken at temperature 0; asked again,
-    the model is to come up with something else. A reply may also be a native tool call or one JSON action."""
+    looks at the checks: it has the last file written again, and undoes a round that does not help. The first answers
+    are taken at temperature 0; asked again, the model is to come up with something else. A reply may also be a native
+    tool call or one JSON action."""
 
     def __init__(self, coding: Coding, tools: Registry) -> None:
         self._coding = coding
@@ -33,8 +37,10 @@ class Writing:
         self._failed_rounds = 0
         self._round: list[str] = []
         self._at = 0
+        self._asked_again = 0
         self._start: tuple[Tree, Checked] = ({}, Checked())
-        self._tried: list[str] = []
+        self._stage: tuple[Tree, Checked] = ({}, Checked())
+        self._notes: list[str] = []
         self._read: dict[str, str] = {}
         self._thought = ""
         self._enough = False
@@ -48,6 +54,7 @@ class Writing:
         if self._at == 0:
             self._start = (files, coding.now)
             self._round = target_files(coding, files, kept, self._failed_rounds)
+        self._stage = (files, coding.now)
         path = self._round[self._at]
         shown, hidden = shown_files(coding, files, kept, path)
         texts = [f"File {name}{' (read-only)' if name in kept else ''}:\n{text}" for name, text in shown.items()]
@@ -61,16 +68,15 @@ class Writing:
             step_goal=work.assignment.order.goal,
             path=path,
         )
-        again = bool(self._tried) or work.assignment.begun > 1
+        again = self._failed_rounds + self._asked_again > 0 or work.assignment.begun > 1
         return Request(
-            messages=tuple(messages), max_output_tokens=work.max_output_tokens, temperature=HEAT if again else 0.0,
+            messages=tuple(messages), max_output_tokens=MAX_OUTPUT_TOKENS, temperature=HEAT if again else 0.0,
             seed=100 * work.assignment.begun + self._turn,
         )  # fmt: skip
 
     def _so_far(self) -> str:
         parts = [feedback_of(self._coding.work)]
-        if self._tried:
-            parts.append("Tried and undone, and why:\n" + "\n".join(self._tried[-3:]) + "\nTry something different.")
+        parts += self._notes[-NOTES_KEPT:]
         return "\n\n".join(part for part in parts if part)
 
     def read(self, reply: Reply) -> Final | Calls | Wrong:
@@ -103,7 +109,8 @@ class Writing:
         coding = self._coding
         tool = next((t for t in self._tools.specs() if t.name == call.name), None)
         if tool is None or not observation.ok:
-            await self._undo(f"- Not possible: {cut(observation.text, 600)}")
+            self._notes.append(f"An earlier answer could not be used: {cut(observation.text, 400)}")
+            await self._undo()
             return
         if tool.tier == "read":
             arguments = parse_arguments(call.arguments)
@@ -115,17 +122,22 @@ class Writing:
         if coding.was_failing and not coding.now.failing:
             self._enough = coding.whole
         elif call.id == "code" and self._at + 1 < len(self._round):
-            self._at += 1
+            self._at, self._asked_again = self._at + 1, 0
             return
         if self._helps():
-            self._tried, self._at = [], 0
+            self._notes, self._at, self._asked_again = [], 0, 0
             self._enough = self._enough or (call.id == "code" and not (coding.whole and coding.was_failing))
         else:
-            await self._undo(f"- {self._thought or observation.text} The checks said: {coding.now.essence}")
+            await self._undo()
 
-    async def _undo(self, why: str) -> None:
-        self._tried.append(why)
-        self._at, self._failed_rounds = 0, self._failed_rounds + 1
+    async def _undo(self) -> None:
+        """Back to before this file, or, asked often enough, to the start of the round. What was tried is not shown: a
+        small model repeats what it reads."""
+        self._asked_again += 1
+        if self._at > 0 and self._asked_again < ANSWERS_A_FILE:
+            await self._coding.restore(*self._stage)
+            return
+        self._at, self._asked_again, self._failed_rounds = 0, 0, self._failed_rounds + 1
         await self._coding.restore(*self._start)
 
     def _helps(self) -> bool:
@@ -143,4 +155,5 @@ class Writing:
 
     def object(self, text: str) -> None:
         self._enough, self._ending = False, None
-        self._tried.append(f"- {text}")
+        self._failed_rounds += 1
+        self._notes.append(f"An earlier answer could not be used: {text}")
