@@ -11,7 +11,7 @@ from kokuban.agents._output import Output
 from kokuban.agents._tape import InDoubt
 from kokuban.agents._work import StepFailed, Work
 from kokuban.blackboard._content import INLINE_BYTES, Content
-from kokuban.blackboard.wire import Bus, Payloads
+from kokuban.blackboard.wire import Bus, PayloadMissing, Payloads
 from kokuban.schemas import (
     Allotment,
     Citation,
@@ -39,7 +39,13 @@ pytestmark = pytest.mark.anyio
         (StepFailed("input", "cannot be", retryable=False), "input", False),
         (InDoubt("call 3 was begun"), "tool", False),
         (LookupError("record 7 is gone"), "input", False),
+        (PayloadMissing("payload sha256:0 is not stored"), "input", False),
+        (KeyError("no such key: a bug"), "bug", True),
         (ZeroDivisionError("a bug"), "bug", True),
+        # Without a reason, or with one that is too long: the record has its own.
+        (LookupError(), "input", False),
+        (StepFailed("model", ""), "model", True),
+        (StepFailed("model", "x" * 100_000), "model", True),
     ],
 )
 async def test_how_a_program_ends_is_on_the_register(
@@ -55,7 +61,7 @@ async def test_how_a_program_ends_is_on_the_register(
         body = await failure(desk)
         await eventually(lambda: settled(desk))
     assert (body.why, body.retryable) == (why, retryable)
-    assert str(error) in body.reason
+    assert str(error)[:1_000] in body.reason
 
 
 async def test_a_step_that_takes_too_long_says_so(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:

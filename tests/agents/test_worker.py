@@ -199,6 +199,29 @@ async def taken(desk: Desk, count: int) -> bool:
     return (await desk.pending())[0] == count
 
 
+async def nothing(pull: Pull) -> None: ...
+
+
+async def test_an_order_that_reaches_a_dead_pull_is_delivered_again_at_once(
+    nats_server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    """Not after the time that a worker has to acknowledge: nobody has it."""
+    desk = await Desk.open(bus)
+
+    async def take(pull: Pull, delivery: Delivery) -> None:
+        raise AssertionError("it is dead")
+
+    pull = Pull(bus, "coder", take, nothing)
+    await pull.start()
+    await pull.request(1)
+    pull.die("the connection came back")
+    await desk.order()
+    await eventually(lambda: pull.outstanding == 0)
+    await pull.stop()
+    async with at_work(nats_server.url, tmp_path / "a", at_once):
+        assert (await ended(desk)).type == "step.done"
+
+
 async def test_an_order_given_back_is_delivered_again(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
     desk = await Desk.open(bus)
     await desk.order()
@@ -206,8 +229,6 @@ async def test_an_order_given_back_is_delivered_again(nats_server: NatsServer, b
 
     async def take(pull: Pull, delivery: Delivery) -> None:
         await taken_by_another.put(delivery)
-
-    async def nothing(pull: Pull) -> None: ...
 
     pull = Pull(bus, "coder", take, nothing)
     await pull.start()

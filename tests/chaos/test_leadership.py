@@ -104,6 +104,28 @@ async def test_the_server_refuses_what_a_deposed_leader_decides(nats_server: Nat
             assert isinstance(await decide(second, kind), Written)
 
 
+async def test_the_lease_is_kept_while_taking_over_takes_long(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk, longer than the lease lives: nobody else may lead meanwhile, and it does come to lead."""
+    go_on, raise_epochs = asyncio.Event(), Leadership.raise_epochs
+
+    async def slowly(self: Leadership) -> int:
+        await go_on.wait()
+        return await raise_epochs(self)
+
+    monkeypatch.setattr(Leadership, "raise_epochs", slowly)
+    async with await Bus.connect(nats_server.url) as one, await Bus.connect(nats_server.url) as two:
+        await ensure_board(two)
+        slow = Supervisor(one, lease_seconds=1)
+        async with running(slow.run()):
+            await eventually(lambda: two.last(subjects.LEASE))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(Leadership(two, "other").acquire(), 2.5)
+            go_on.set()
+            await asyncio.wait_for(slow.leading.wait(), 5)
+
+
 async def test_two_that_raise_epochs_at_once_end_with_one_in_force(nats_server: NatsServer) -> None:
     async with await Bus.connect(nats_server.url) as bus:
         await ensure_board(bus)

@@ -6,7 +6,7 @@ import pytest
 
 from core import contents
 from core.folding import FINDING, changes_nothing, claimed, ordered
-from core.history import begun
+from core.history import begun, folded
 from kokuban.schemas import (
     Claimed,
     Settles,
@@ -123,3 +123,28 @@ def test_a_register_of_another_role_is_another_register() -> None:
     assert not history.board.tasks["t-1"].steps["look"].moved
     assert not history.journal("look", settles=Settles(1, Usage(9))).ignored
     assert not history.done("look", FINDING).ignored
+
+
+def test_a_claim_on_another_roles_register_is_no_claim() -> None:
+    history = ordered()
+    at = history.registers["look"]
+    wrong = subjects.register("t-1", "coder", "look")
+    fields = {"step": "look", "role": "coder", "attempt": 1, "worker": "w-9"}
+    applied = history.write(wrong, Claimed(at.order, 0), "step.claimed", **fields)
+    changes_nothing(history, applied, "belongs to another role")
+    assert not history.claim("look").ignored
+
+
+@pytest.mark.parametrize("take", ["release", "revoke"])
+def test_a_leader_of_the_past_takes_nothing_back(take: str) -> None:
+    history = claimed()
+    step, old = history.board.tasks["t-1"].steps["look"], history.fence
+    history.lead("s-2")
+    new, history.fence = history.fence, old
+    changes_nothing(history, getattr(history, take)("look"), "is not the leader's")
+    assert step.moved  # the server has fenced the owner off all the same: the step is the leader's to give out again
+    history.fence = new
+    assert not history.release("look", "moved").ignored
+    assert not history.order("look", "researcher").ignored
+    task = folded(history.messages, filtered=True).tasks["t-1"]  # who reads one task alone comes to the same
+    assert (task.steps["look"].status, task.steps["look"].attempt) == ("ordered", 2)

@@ -277,17 +277,19 @@ def test_a_result_without_patches_cannot_be_mended() -> None:
 # ---------------------------------------------------------------------- replaced inputs
 
 
+def judging_late(job: Job) -> Act:
+    """A verifier that, when it first judges `c`, also finds fault with what `a` had made."""
+    found = judged(job, lambda ref: True)
+    if job.step == "verify-c" and job.attempt == 1:
+        (early,) = [ref for ref in job.order.inputs if ref.step == "a"]
+        found.append(("late", contents.verdict(early, False, reasons=("a is wrong after all",))))
+    return found
+
+
 def test_only_what_derives_from_a_replaced_input_is_done_again() -> None:
     """A late verdict against an early patch: what was built on it is stale, what stands apart is not."""
 
-    def verifier(job: Job) -> Act:
-        found = judged(job, lambda ref: True)
-        if job.step == "verify-c" and job.attempt == 1:
-            (early,) = [ref for ref in job.order.inputs if ref.step == "a"]
-            found.append(("late", contents.verdict(early, False, reasons=("a is wrong after all",))))
-        return found
-
-    run = Simulator(team(THREE, verifier=verifier))
+    run = Simulator(team(THREE, verifier=judging_late))
     end(run.run(), "done")
     assert {name: len(run.orders(name)) for name in ("a", "b", "c", "apart", "verify-apart")} == {
         "a": 2, "b": 2, "c": 2, "apart": 1, "verify-apart": 1,
@@ -300,14 +302,7 @@ def test_who_builds_on_a_judgement_waits_until_it_is_made_again() -> None:
     """`look` has the same inputs as before, but it was judged beside a patch that has been replaced."""
     dag = plan(("a", "coder", ()), ("look", "researcher", ("a",)), ("c", "coder", ("look",)))
 
-    def verifier(job: Job) -> Act:
-        found = judged(job, lambda ref: True)
-        if job.step == "verify-c" and job.attempt == 1:
-            (early,) = [ref for ref in job.order.inputs if ref.step == "a"]
-            found.append(("late", contents.verdict(early, False, reasons=("a is wrong after all",))))
-        return found
-
-    run = Simulator(team(dag, verifier=verifier), contents.spec(sources=contents.NOTHING))
+    run = Simulator(team(dag, verifier=judging_late), contents.spec(sources=contents.NOTHING))
     end(run.run(), "done")
     names = [(command.step, command.attempt) for command in run.commands if isinstance(command, Order)]
     assert len(run.orders("look")) == 1

@@ -89,8 +89,8 @@ class Desk:
     async def release(self, reg: int, role: str = "coder", step: str = "fix") -> int:
         """Take the step back; `reg` is where its register stands. Returns where it stands now."""
         subject = subjects.register(self.task, role, step)
-        body = Released("silent", "nothing heard")
-        return await self._write(subject, body, "step.released", Fence(subject, reg), step=step, role=role)
+        body, epoch = Released("silent", "nothing heard"), self.epochs[subjects.shard(self.task)]
+        return await self._write(subject, body, "step.released", Fence(subject, reg), step=step, role=role, fence=epoch)
 
     async def assignment(self, seq: int, worker: str = "w") -> Assignment:
         """An order as its worker reads it."""

@@ -57,6 +57,12 @@ async def test_a_server_that_cannot_serve_is_refused_by_its_version(info: dict[s
     assert "kokuban up" in str(caught.value)
 
 
+@pytest.mark.parametrize("scheme", ["tls", "ws", "wss"])
+async def test_no_other_way_to_connect_breaks_either(free_port: Callable[[], int], scheme: str) -> None:
+    with pytest.raises(CannotConnect):  # nobody there, or a library that is not installed
+        await Bus.connect(f"{scheme}://127.0.0.1:{free_port()}", timeout=0.3)
+
+
 async def test_nobody_there_is_said_within_the_time(free_port: Callable[[], int]) -> None:
     url = f"nats://user:hunter2@127.0.0.1:{free_port()}"
     with pytest.raises(CannotConnect) as caught:

@@ -13,6 +13,8 @@ from support.nats_server import NatsServer
 
 pytestmark = pytest.mark.anyio
 
+STREAM = f"OBJ_{subjects.PAYLOADS}"
+
 
 @pytest.mark.parametrize("size", [0, 1, 131_072, 131_073, 3_000_000])
 async def test_round_trip(nats_server: NatsServer, size: int) -> None:
@@ -44,6 +46,13 @@ async def test_other_clients_can_read_the_store(nats_server: NatsServer) -> None
         await connection.close()
 
 
+async def chunks(bus: Bus) -> str:
+    """The subject that the pieces of the one stored content stand on."""
+    info = await bus.api(f"STREAM.INFO.{STREAM}", {"subjects_filter": ">"})
+    (subject,) = [s for s in info["state"]["subjects"] if ".C." in s]
+    return str(subject)
+
+
 async def test_what_is_not_there_is_said(nats_server: NatsServer) -> None:
     async with await Bus.connect(nats_server.url) as bus:
         with pytest.raises(PayloadMissing, match="not stored"):
@@ -54,10 +63,7 @@ async def test_content_that_was_tampered_with_is_not_given_out(nats_server: Nats
     async with await Bus.connect(nats_server.url) as bus:
         payloads = Payloads(bus)
         name = await payloads.put(b"a" * 200_000)
-        stream = f"OBJ_{subjects.PAYLOADS}"
-        info = await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
-        (chunks,) = [s for s in info["state"]["subjects"] if ".C." in s]
-        await bus.publish(chunks, b"b")  # one more piece, by somebody else
+        await bus.publish(await chunks(bus), b"b")  # one more piece, by somebody else
         with pytest.raises(PayloadMissing, match="does not match"):
             await payloads.get(name)
 
@@ -66,10 +72,7 @@ async def test_content_whose_pieces_are_gone_is_missing_and_keeps_nobody_waiting
     async with await Bus.connect(nats_server.url) as bus:
         payloads = Payloads(bus)
         name = await payloads.put(b"a" * 200_000)
-        stream = f"OBJ_{subjects.PAYLOADS}"
-        info = await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
-        (chunks,) = [s for s in info["state"]["subjects"] if ".C." in s]
-        await bus.api(f"STREAM.PURGE.{stream}", {"filter": chunks})
+        await bus.api(f"STREAM.PURGE.{STREAM}", {"filter": await chunks(bus)})
         with pytest.raises(PayloadMissing):
             await asyncio.wait_for(payloads.get(name), 10)
 

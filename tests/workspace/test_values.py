@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kokuban.blackboard.workspace import (
-    Change,
     Conflicts,
     File,
     Merged,
@@ -23,7 +22,6 @@ from kokuban.blackboard.workspace import (
     apply,
     changes,
     checkout,
-    content_digest,
     lines_of,
     merge,
     pack,
@@ -134,44 +132,6 @@ def test_changes_lead_exactly_from_one_tree_to_the_other(before: Tree, after: Tr
     found = changes(before, after)
     assert apply(before, found) == after
     assert (found == ()) == (before == after)
-
-
-@FEW
-@given(trees, trees)
-def test_changes_survive_json(before: Tree, after: Tree) -> None:
-    for change in changes(before, after):
-        form = json.loads(json.dumps(change.to_json()))
-        assert Change.from_json(form) == change
-        assert Change.from_json({"text": None, "base64": None, "before": None, **form}) == change
-
-
-def test_text_stays_readable_in_json_and_other_bytes_do_not_break() -> None:
-    text, binary = changes({}, tree(a="ü\n", b=b"\xff"))
-    assert text.to_json()["text"] == "ü\n"
-    assert binary.to_json()["base64"] == "/w=="
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {},
-        {"path": "a", "op": "rename"},
-        {"path": "a", "op": "add", "after": content_digest(b"x")},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "text": "y"},
-        {"path": "a", "op": "add", "before": content_digest(b""), "after": content_digest(b"x"), "text": "x"},
-        {"path": "a", "op": "modify", "after": content_digest(b"x"), "text": "x"},
-        {"path": "a", "op": "delete", "before": content_digest(b"x"), "text": "x"},
-        {"path": "a", "op": "delete"},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "text": "x", "base64": "eA=="},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "base64": "e"},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "base64": "eA==\n"},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "text": 1},
-        {"path": "a", "op": "add", "after": content_digest(b"x"), "text": "\ud800"},
-    ],
-)
-def test_a_change_whose_parts_do_not_belong_together_is_refused(form: dict[str, object]) -> None:
-    with pytest.raises(WorkspaceError):
-        Change.from_json(form)
 
 
 def test_changes_made_from_something_else_are_a_mismatch_that_names_all_paths() -> None:

@@ -27,6 +27,7 @@ from kokuban.blackboard.wire import (
     Bus,
     BusError,
     Delivery,
+    PayloadMissing,
     Payloads,
     Pull,
     TooLarge,
@@ -38,6 +39,7 @@ from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
 HEARTBEAT_SECONDS = 1.0
+REASON_CHARS = 8_000
 NAK_NEWER = b'-NAK {"delay": 30000000000}'
 ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
 log = structlog.get_logger("kokuban.worker")
@@ -239,7 +241,7 @@ class Worker:
         try:
             await tape.load()
             work = Work(
-                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment, tape.spent), home,
+                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment), home,
                 started + at.order.allotment.seconds, self._meter,
                 native_tools=self._native_tools, say=self._speaker(at), log=steplog,
             )  # fmt: skip
@@ -248,32 +250,16 @@ class Worker:
             trust = "model" if self._contract.model else "system"
             await owner.done(outputs, tape.last(), trust, getattr(self._role, "prompt_version", None))
             steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
-        except StepFailed as error:
-            body = Failed(
-                error.why, error.reason, error.retryable, tape.last(), conflict=error.conflict, paths=error.paths
-            )
-            await owner.failed(body)
-            steplog.warning("failed", why=error.why, reason=error.reason[:300])
-        except TimeoutError:
-            reason = f"not done within the step's {at.order.allotment.seconds} s"
-            await owner.failed(Failed("deadline", reason, True, tape.last()))
-            steplog.warning("failed", why="deadline", reason=reason)
-        except (InDoubt, ResultTooLarge, WorkspaceError, LookupError) as error:
-            await owner.failed(
-                Failed("tool" if isinstance(error, InDoubt) else "input", str(error), False, tape.last())
-            )
-            steplog.warning("failed", reason=str(error)[:300])
-        except TooLarge as error:
-            # A record that the server does not take: say so in one that it takes, without what made it large.
-            last = tape.last()
-            settles = Settles(last.call, last.usage) if last else None
-            await owner.failed(Failed("input", f"a record of this step is too large: {error}", False, settles))
-            steplog.warning("failed", reason=str(error))
-        except (Fenced, BusError, asyncio.CancelledError):
+        except Fenced:
             raise
         except Exception as error:
-            steplog.exception("bug")
-            await owner.failed(Failed("bug", f"the role's program broke: {error!r}"[:2_000], True, tape.last()))
+            failure = _failure(error, at.order.allotment.seconds, tape.last())
+            if failure is None:
+                raise
+            if failure.why == "bug":
+                steplog.exception("bug")
+            await owner.failed(failure)
+            steplog.warning("failed", why=failure.why, reason=failure.reason[:300])
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
 
@@ -332,6 +318,26 @@ class Worker:
             await asyncio.sleep(ACK_WAIT_SECONDS / 3)
             for ack in list(self._held):
                 await self._bus.send(ack, WORKING)
+
+
+def _failure(error: Exception, seconds: int, last: Settles | None) -> Failed | None:
+    """What the register is told when a role's program ends with this error. None: the wire broke under it, and the
+    supervisor takes the step back. The reason is always one that a record takes."""
+    reason = (str(error) or type(error).__name__)[:REASON_CHARS]
+    if isinstance(error, StepFailed):
+        return Failed(error.why, reason, error.retryable, last, conflict=error.conflict, paths=error.paths)
+    if isinstance(error, TimeoutError):
+        return Failed("deadline", f"not done within the step's {seconds} s", True, last)
+    if isinstance(error, InDoubt):
+        return Failed("tool", reason, False, last)
+    if isinstance(error, ResultTooLarge | WorkspaceError | PayloadMissing) or type(error) is LookupError:
+        return Failed("input", reason, False, last)
+    if isinstance(error, TooLarge):  # said in a record that the server does take, without what made it large
+        settles = Settles(last.call, last.usage) if last else None
+        return Failed("input", f"a record of this step is too large: {reason}", False, settles)
+    if isinstance(error, BusError):
+        return None
+    return Failed("bug", f"the role's program broke: {error!r}"[:REASON_CHARS], True, last)
 
 
 def _is_newer(delivery: Delivery) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kokuban.blackboard.wire import Bus, Payloads
-from kokuban.blackboard.workspace import Change, File, Tree, pack, unpack
+from kokuban.blackboard.workspace import Change, File, Tree, unpack
 from kokuban.schemas import BadRecord, Done, FileChange, Ref, Wire, digest, open_record, subjects
 from kokuban.schemas.kinds import decode_artifact
 
@@ -107,7 +107,3 @@ class Content:
                 except UnicodeDecodeError:
                     result.append(shape(base64=base64.b64encode(change.content).decode()))
         return tuple(result)
-
-    async def store_tree(self, tree: Tree) -> str:
-        """Store a tree outside the stream; the digest of its pack names it."""
-        return await self._payloads.put(pack(tree))

@@ -26,7 +26,7 @@ class ModelChoice:
     base_url: str | None = None
     record: Path | None = None
     native_tools: bool = False
-    """Whether a coder acts by the provider's own tool calls, or by one JSON action a turn (better for small models)."""
+    """Whether a coder uses the provider's tool calls, or writes one file a turn in plain text (for small models)."""
 
     def open(self) -> Model:
         """The model; nothing is sent yet. Raises `ModelConfigError`."""
@@ -84,7 +84,7 @@ def model_options(command: Any) -> Any:
     """Adds --model, --base-url, --record and --native-tools to a command: the arguments of `choose`."""
     command = click.option(
         "--native-tools/--json-actions", default=None,
-        help="How a coder acts: the provider's tool calls (default for openai), or one JSON action a turn.",
+        help="How a coder acts: the provider's tool calls (default for openai), or one file a turn in plain text.",
     )(command)  # fmt: skip
     command = click.option(
         "--record", type=PATH, metavar="DIR",

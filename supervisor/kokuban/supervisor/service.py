@@ -119,13 +119,6 @@ class Supervisor:
         while True:
             await self._leadership.acquire()
             try:
-                await self._has_folded(await self._leadership.raise_epochs())
-                log.info("leading", supervisor=self.id, tasks=len(self.board.tasks), position=self.board.last_seq)
-                self._sweeper.start_over()
-                self.leading.set()
-                for task in self.board.tasks.values():
-                    if task.final is None:
-                        self._mark(task.id)
                 await self._until_deposed()
             except BusError as error:
                 log.warning("leadership interrupted", error=str(error))
@@ -135,6 +128,7 @@ class Supervisor:
             await self._leadership.give_up()  # what is left of the lease, so that nobody has to wait for its end
 
     async def _until_deposed(self) -> None:
+        """Keep the lease from its first moment on, beside all that a leader does."""
         keeping = asyncio.create_task(self._leadership.keep())
         others = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._sweep_for_ever())]
         try:
@@ -146,8 +140,19 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(keeping, *others, return_exceptions=True)
 
+    async def _take_over(self) -> None:
+        """Fence earlier leaders off and fold past the epochs; only then decide."""
+        await self._has_folded(await self._leadership.raise_epochs())
+        log.info("leading", supervisor=self.id, tasks=len(self.board.tasks), position=self.board.last_seq)
+        self._sweeper.start_over()
+        self.leading.set()
+        for task in self.board.tasks.values():
+            if task.final is None:
+                self._mark(task.id)
+
     async def _decide_for_ever(self) -> None:
         """Returns when a decision was refused because another leader's epoch is in force."""
+        await self._take_over()
         while True:
             await self._wake.wait()
             if not self.leading.is_set():
@@ -229,6 +234,7 @@ class Supervisor:
 
     async def _sweep_for_ever(self) -> None:
         """Take back what fell silent or was lost, and look again at what may be overdue."""
+        await self.leading.wait()
         loop = asyncio.get_running_loop()
         review = loop.time()
         while self.leading.is_set():

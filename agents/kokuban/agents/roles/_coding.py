@@ -17,7 +17,7 @@ REPORT_CHARS = 1_000
 DIFF_BYTES = 60_000
 _MARKS = re.compile(r"^[\s^~?+\-=.]*$")
 _NOISE = ("Traceback (most recent call last)",)
-_FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (.*)$", re.MULTILINE)
+_FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (?!\()(.*?)(?: - .*)?$", re.MULTILINE)
 _ESSENCE = re.compile(r"\s*\w*(?:Error|Exception|Warning): ")
 
 

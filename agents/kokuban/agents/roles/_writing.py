@@ -17,18 +17,18 @@ from kokuban.agents.roles._targets import shown_files, target_files
 from kokuban.agents.tools import Observation, Registry, protected
 from kokuban.blackboard.workspace import Tree
 
-HEAT = 0.5
+HEAT = 0.3
 NOTES_KEPT = 2
-ANSWERS_A_FILE = 3
+ANSWERS_A_FILE = 4
 MAX_OUTPUT_TOKENS = 1_000
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
-    looks at the checks: it has the last file written again, and undoes a round that does not help. The first answers
-    are taken at temperature 0; asked again, the model is to come up with something else. A reply may also be a native
-    tool call or one JSON action."""
+    looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help. The
+    first answers are taken at temperature 0; asked again, the model is to come up with something else. A reply may also
+    be a native tool call or one JSON action."""
 
     def __init__(self, coding: Coding, tools: Registry) -> None:
         self._coding = coding
@@ -51,10 +51,11 @@ class Writing:
         self._turn += 1
         files = await coding.files()
         kept = protected(coding.start, work.spec.checks)
-        if self._at == 0:
+        if self._at == 0 and not self._asked_again:
             self._start = (files, coding.now)
             self._round = target_files(coding, files, kept, self._failed_rounds)
-        self._stage = (files, coding.now)
+        if not self._asked_again:
+            self._stage = (files, coding.now)
         path = self._round[self._at]
         shown, hidden = shown_files(coding, files, kept, path)
         texts = [f"File {name}{' (read-only)' if name in kept else ''}:\n{text}" for name, text in shown.items()]
@@ -128,12 +129,15 @@ class Writing:
             self._notes, self._at, self._asked_again = [], 0, 0
             self._enough = self._enough or (call.id == "code" and not (coding.whole and coding.was_failing))
         else:
-            await self._undo()
+            await self._undo(mend=call.id == "code")
 
-    async def _undo(self) -> None:
-        """Back to before this file, or, asked often enough, to the start of the round. What was tried is not shown: a
-        small model repeats what it reads."""
+    async def _undo(self, *, mend: bool = False) -> None:
+        """Ask again. The first time with `mend` the answer stays, so that the model sees it and what the checks say of
+        it; then from before this file; asked often enough, from the start of the round. Nothing else of what was tried
+        is shown: a small model repeats what it reads."""
         self._asked_again += 1
+        if mend and self._asked_again % 2:
+            return
         if self._at > 0 and self._asked_again < ANSWERS_A_FILE:
             await self._coding.restore(*self._stage)
             return

@@ -29,14 +29,8 @@ BUILT_IN_TOOLS = (
 
 __all__ = [
     "BUILT_IN_TOOLS",
-    "DELETE_FILE",
-    "EDIT_FILE",
-    "LIST_FILES",
-    "READ_FILE",
     "RUN_CHECKS",
-    "SEARCH_FILES",
     "SEARCH_SOURCES",
-    "WRITE_FILE",
     "Arguments",
     "CheckRules",
     "CheckRun",

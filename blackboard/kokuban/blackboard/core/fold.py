@@ -86,6 +86,8 @@ def fold(board: Board, message: Stored) -> Applied:
         handle = _HANDLERS.get((address.kind, record.type))
         if handle is None or not _agree(address, record):
             raise _Ignored("subject and envelope disagree")
+        if step is not None and step.role != address.role:
+            raise _Ignored("the step belongs to another role")
         return handle(_Context(board, task, step, before, message, record))
     except BadRecord as error:
         why = str(error)
@@ -154,18 +156,17 @@ def _order(at: _Context) -> Applied:
     order = msgspec.json.decode(at.record.body, type=WorkOrder)
     role, name = at.record.role or "", at.record.step or ""
     step = at.step or Step(name, role, reg=at.task.registers.get((role, name), 0))
-    if step.role != role:
-        raise _Ignored("the step belongs to another role")
     if order.reg != step.reg:
         raise _Ignored(f"the register is at {step.reg}, the order says {order.reg}")
-    if step.running or step.status == "revoked":
+    # Who reads one task alone cannot tell that a revocation was a past leader's; that an order follows it says so.
+    if step.running or (step.status == "revoked" and not at.board.filtered):
         raise _Ignored(f"the step is {step.status}")
     if at.record.attempt != step.attempt + 1:
         raise _Ignored(f"attempt {at.record.attempt} does not follow {step.attempt}")
     at.task.steps[step.id] = step
     _to(at.board, step, "ordered")
     step.attempt, step.order = at.record.attempt, order
-    step.order_seq, step.order_time = at.message.seq, at.message.time
+    step.order_seq = at.message.seq
     step.fence, step.worker, step.reasons, step.why, step.failure, step.opened = 0, "", (), "", None, None
     return Applied(at.task, at.record)
 
@@ -209,7 +210,7 @@ def _done(at: _Context) -> Applied:
     owner = _committed(at)
     body = msgspec.json.decode(at.record.body, type=Done)
     owner.usage = owner.usage + body.usage + _settled(owner, body)
-    owner.opened, owner.done_seq = None, at.message.seq
+    owner.opened = None
     candidates = [_candidate(result, owner) for result in body.results]
     owner.stored = {}
     assert owner.order is not None
@@ -270,6 +271,9 @@ def _revoked(at: _Context) -> Applied:
 
 
 def _taken_back(at: _Context, status: Status, why: str, reason: str) -> Applied:
+    """The server checks the register of these, not the epoch. A past leader's has moved the register, and that is all:
+    the one who leads takes the step back as moved."""
+    _check_epoch(at)
     if at.step is None or not at.step.running:
         raise _Ignored("nothing to take back")
     _to(at.board, at.step, status)

@@ -12,8 +12,8 @@ Shortage = Literal["steps", "tool_calls", "tokens"]
 
 @dataclass(slots=True)
 class Ledger:
-    """What one attempt has spent of its allotment. 0 left is none. A resumed attempt starts with what its journal
-    says was spent before.
+    """What one attempt has spent of its allotment. 0 left is none. A call that is played back from an earlier owner's
+    journal is booked like any other.
 
     >>> book = Ledger(Allotment(tokens=100))
     >>> book.reserve_model(worst_tokens=80), book.settle(Usage(input_tokens=30, output_tokens=10, model_calls=1))

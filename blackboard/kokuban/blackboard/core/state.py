@@ -40,12 +40,10 @@ class Step:
     attempt: int = 0
     order: WorkOrder | None = None
     order_seq: int = 0
-    order_time: float = 0.0
     fence: int = 0
     claim_time: float = 0.0
     worker: str = ""
     results: tuple[Artifact, ...] = ()
-    done_seq: int = 0
     reasons: tuple[str, ...] = ()
     why: str = ""
     failure: Failed | None = None

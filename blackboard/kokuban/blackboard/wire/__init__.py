@@ -1,7 +1,6 @@
 """The wire: NATS under the board. Streams, fenced writes, claims, watches, payloads, the embedded server."""
 
 from kokuban.blackboard.wire._bus import (
-    Ack,
     Bus,
     BusError,
     CannotConnect,
@@ -18,7 +17,7 @@ from kokuban.blackboard.wire._setup import ACK_WAIT_SECONDS, ack_floor, ensure_b
 from kokuban.blackboard.wire._write import Conflict, Fence, Written, write
 
 __all__ = [
-    "ACK_WAIT_SECONDS", "Ack", "Bus", "BusError", "CannotConnect", "Conflict", "Delivery", "Fence", "NoAnswer",
+    "ACK_WAIT_SECONDS", "Bus", "BusError", "CannotConnect", "Conflict", "Delivery", "Fence", "NoAnswer",
     "PayloadMissing", "Payloads", "Pull", "Reader", "Refused", "TooLarge", "Unavailable", "Written", "ack_floor",
     "crash_point", "ensure_board", "ensure_roles", "write",
 ]  # fmt: skip

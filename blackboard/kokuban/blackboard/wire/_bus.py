@@ -125,7 +125,7 @@ class Bus:
             if not connecting.done():
                 raise bus._last_error or TimeoutError(f"no answer in {timeout:g} s")
             connecting.result()
-        except (TimeoutError, OSError, nats.errors.Error, ValueError) as error:
+        except (TimeoutError, OSError, nats.errors.Error, ValueError, ImportError) as error:
             await _abandon(connection)
             raise CannotConnect(
                 f"NATS: no connection to {_without_password(url)}: {_reason(error, bus)}. "
@@ -314,7 +314,7 @@ class Bus:
     async def _send(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> None:
         try:
             await self._nats.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
-        except nats.errors.Error as error:
+        except (OSError, nats.errors.Error) as error:
             raise NoAnswer(f"{subject}: not sent: {error}") from error
 
     async def _answered(self, message: Msg) -> None:

@@ -20,11 +20,10 @@ _NS = 1_000_000_000
 
 
 class Delivery(NamedTuple):
-    """A stored message as a consumer delivered it. `ack` is the subject to answer on; `delivered` counts from 1."""
+    """A stored message as a consumer delivered it. `ack` is the subject to answer on."""
 
     stored: Stored
     ack: str
-    delivered: int
     consumer_seq: int
 
 
@@ -80,7 +79,8 @@ class Pull:
         self._heard = asyncio.get_running_loop().time()
         if message.reply.startswith("$JS.ACK."):
             self.outstanding -= 1
-            if self.dead.is_set():
+            if self.dead.is_set():  # nobody takes it: not to wait for the end of its time (a reader's needs no ack)
+                await self._bus.send(message.reply, b"-NAK")
                 return
             self._delivering = True
             try:
@@ -124,4 +124,4 @@ def _delivery(message: Msg) -> Delivery:
     if len(tokens) > 9:
         tokens = tokens[:2] + tokens[4:]
     stored = Stored(int(tokens[5]), message.subject, int(tokens[7]) / _NS, message.data)
-    return Delivery(stored, message.reply, int(tokens[4]), int(tokens[6]))
+    return Delivery(stored, message.reply, int(tokens[6]))

@@ -6,14 +6,11 @@ Invariant: a tree's digest depends on paths, contents and executable bits alone;
 from kokuban.blackboard.workspace._changes import Change, Mismatch, apply, changes, unified
 from kokuban.blackboard.workspace._disk import check_out_path, checkout, scan, write_out
 from kokuban.blackboard.workspace._merge import Conflict, Conflicts, Merged, merge
-from kokuban.blackboard.workspace._pack import MAX_PACK_BYTES, pack, unpack
+from kokuban.blackboard.workspace._pack import pack, unpack
 from kokuban.blackboard.workspace._tree import (
-    MAX_BYTES,
-    MAX_FILES,
     File,
     Tree,
     WorkspaceError,
-    check_tree,
     content_digest,
     is_text,
     lines_of,
@@ -22,9 +19,6 @@ from kokuban.blackboard.workspace._tree import (
 )
 
 __all__ = [
-    "MAX_BYTES",
-    "MAX_FILES",
-    "MAX_PACK_BYTES",
     "Change",
     "Conflict",
     "Conflicts",
@@ -36,7 +30,6 @@ __all__ = [
     "apply",
     "changes",
     "check_out_path",
-    "check_tree",
     "checkout",
     "content_digest",
     "is_text",

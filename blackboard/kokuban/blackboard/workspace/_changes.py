@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from kokuban.blackboard.workspace._tree import (
     File,
     Tree,
-    WorkspaceError,
     check_tree,
     clashes,
     content_digest,
@@ -34,50 +31,6 @@ class Change:
     after: str | None
     executable: bool
     content: bytes | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form, without what is None or False: the content stands in `text` when it is UTF-8, else in
-        `base64`."""
-        form: dict[str, Any] = {"path": self.path, "op": self.op}
-        form |= {"before": self.before} if self.before else {}
-        form |= {"after": self.after} if self.after else {}
-        form |= {"executable": True} if self.executable else {}
-        if self.content is not None:
-            try:
-                form["text"] = self.content.decode()
-            except UnicodeDecodeError:
-                form["base64"] = base64.b64encode(self.content).decode()
-        return form
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Change:
-        """Read the JSON form (fields that are None count as left out). Raises `WorkspaceError` when the parts do not
-        belong together: unknown operation, wrong fields for it, or content that does not hash to `after`."""
-        path, op, before, after = form.get("path"), form.get("op"), form.get("before"), form.get("after")
-        if not isinstance(path, str) or op not in ("add", "modify", "delete"):
-            raise WorkspaceError("a change needs a 'path' and an 'op' of add, modify or delete")
-        content = _content(path, form.get("text"), form.get("base64"))
-        fits = (before is None) == (op == "add") and (after is None) == (content is None) == (op == "delete")
-        if not fits:
-            raise WorkspaceError(f"the change of {path!r} is not a complete {op!r}: before, after or content is wrong")
-        if content is not None and content_digest(content) != after:
-            raise WorkspaceError(f"the change of {path!r} is damaged: its content does not have the digest in 'after'")
-        return cls(path, op, before, after, bool(form.get("executable")), content)
-
-
-def _content(path: str, text: object, encoded: object) -> bytes | None:
-    if text is not None and encoded is not None:
-        raise WorkspaceError(f"the change of {path!r} has both 'text' and 'base64'; give one")
-    try:
-        if isinstance(text, str):
-            return text.encode()
-        if isinstance(encoded, str):
-            return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise WorkspaceError(f"the content of {path!r} cannot be decoded") from error
-    if text is None and encoded is None:
-        return None
-    raise WorkspaceError(f"the content of {path!r} must be a string")
 
 
 @dataclass(frozen=True, slots=True)
