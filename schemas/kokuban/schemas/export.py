@@ -45,12 +45,15 @@ def _render(name: str, shape: type[Wire]) -> str:
 
 
 def main() -> None:
+    from jsonschema import Draft202012Validator
+
     FOLDER.mkdir(exist_ok=True)
     wanted = all_schemas()
     for path in FOLDER.glob("*.json"):
         if path.name not in wanted:
             path.unlink()
     for name, text in wanted.items():
+        Draft202012Validator.check_schema(json.loads(text))
         (FOLDER / name).write_text(text, "utf-8")
     print(f"{len(wanted)} schemas in {FOLDER}")
 

@@ -18,7 +18,6 @@ DIFF_BYTES = 60_000
 _MARKS = re.compile(r"^[\s^~?+\-=.]*$")
 _NOISE = ("Traceback (most recent call last)",)
 _FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (?!\()(.*?)(?: - .*)?$", re.MULTILINE)
-_ESSENCE = re.compile(r"\s*\w*(?:Error|Exception|Warning): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,6 @@ class Checked:
     report: str = ""
     passed: dict[str, bool] = field(default_factory=dict)
     failing: frozenset[str] = frozenset()
-
-    @property
-    def essence(self) -> str:
-        """The lines that say what went wrong, each once, a few."""
-        lines = (line.strip() for line in self.report.splitlines() if _ESSENCE.match(line))
-        return "; ".join(list(dict.fromkeys(lines))[:3])[:240] or "the checks fail"
 
 
 @dataclass
