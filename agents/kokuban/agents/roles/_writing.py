@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
     looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help. The
-    first answers are taken at temperature 0; asked again, the model is to come up with something else. A reply may also
+    first round is taken at temperature 0; asked again, the model is to come up with something else. A reply may also
     be a native tool call or one JSON action."""
 
     def __init__(self, coding: Coding, tools: Registry) -> None:
@@ -69,7 +69,7 @@ class Writing:
             step_goal=work.assignment.order.goal,
             path=path,
         )
-        again = self._failed_rounds + self._asked_again > 0 or work.assignment.begun > 1
+        again = self._turn > len(self._round) or work.assignment.begun > 1
         return Request(
             messages=tuple(messages), max_output_tokens=MAX_OUTPUT_TOKENS, temperature=HEAT if again else 0.0,
             seed=100 * work.assignment.begun + self._turn,
