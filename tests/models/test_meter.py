@@ -99,7 +99,7 @@ async def test_waits_double_with_jitter_and_end() -> None:
             with pytest.raises(ModelUnavailable) as raised:
                 await bench.call()
             assert bench.waits == waits
-            assert raised.value.attempts == len(server.bodies) == 4
+            assert raised.value.attempts == len(server.bodies) == RetryPolicy().max_attempts
 
 
 async def test_the_servers_wish_is_honoured_with_jitter_on_top() -> None:

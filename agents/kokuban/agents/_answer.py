@@ -9,9 +9,11 @@ from typing import Any
 from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Message, Problem, Reply, Request, parse_arguments
+from kokuban.agents.sandbox import clip
 from kokuban.agents.tools import Invalid, Observation, Registry, Tool, ToolContext
 
 OBJECTIONS_ALLOWED = 3
+KEPT_BYTES = 16_384
 _FENCE = re.compile(r"\A```[a-zA-Z]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
@@ -37,6 +39,7 @@ class Answer:
         self._max_output_tokens = max_output_tokens
         self._checker = Registry([Tool(name, "", accepts or schema, _never)])
         self._objections = 0
+        self._last = ""
 
     async def request(self) -> Request:
         return Request(
@@ -45,7 +48,7 @@ class Answer:
         )  # fmt: skip
 
     def read(self, reply: Reply) -> Final | Calls | Wrong:
-        self._messages.append(Message("assistant", reply.content or "(nothing)"))
+        self._messages.append(Message("assistant", clip(reply.content, KEPT_BYTES) or "(nothing)"))
         if reply.truncated:
             return Wrong("The answer was cut off. Answer again, shorter, with the whole JSON object.")
         value = parse_object(reply.content)
@@ -63,7 +66,11 @@ class Answer:
     def finished(self) -> Final | None:
         return None
 
+    def standing(self) -> str:
+        return self._last
+
     def object(self, text: str) -> None:
+        self._last = text
         self._objections += 1
         if self._objections > OBJECTIONS_ALLOWED:
             raise StepFailed("no_progress", f"no usable {self._name} after {self._objections} answers; last: {text}")

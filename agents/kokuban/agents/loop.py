@@ -60,7 +60,8 @@ class Wrong:
 class Dialog(Protocol):
     """What the model is shown, and how its replies are read. It keeps the conversation; the loop keeps the rules.
 
-    `finished` may end the step after tool calls, when the runtime itself sees that the goal is reached.
+    `finished` may end the step after tool calls, when the runtime itself sees that the goal is reached; `standing` says
+    what still stands in its way, for people and for the next attempt.
     """
 
     async def request(self) -> Request: ...
@@ -68,6 +69,7 @@ class Dialog(Protocol):
     async def accept(self, value: Any) -> str | None: ...
     async def observe(self, call: Call, observation: Observation) -> None: ...
     def finished(self) -> Final | None: ...
+    def standing(self) -> str: ...
     def object(self, text: str) -> None: ...
 
 
@@ -113,14 +115,13 @@ class Loop:
         worst = estimate_request_tokens(request) + request.max_output_tokens
         short = work.ledger.reserve_model(worst)
         if short == "steps":
-            raise StepFailed("steps", f"no result after {work.ledger.allotment.steps} model turns")
+            raise StepFailed("steps", self._without(f"no result after {work.ledger.allotment.steps} model turns"))
         if short is not None:
             left, needed = work.ledger.left_tokens, worst
-            raise StepFailed(
-                "tokens", f"{left} tokens are left of {work.ledger.allotment.tokens}; this turn may need {needed}"
-            )
+            text = f"{left} tokens are left of {work.ledger.allotment.tokens}; this turn may need {needed}"
+            raise StepFailed("tokens", self._without(text))
         if work.seconds_left <= 0:
-            raise StepFailed("deadline", f"not done within the step's {work.ledger.allotment.seconds} s")
+            raise StepFailed("deadline", self._without(f"not done within the step's {work.ledger.allotment.seconds} s"))
         seen = fingerprint(msgspec.to_builtins(request))
         at = work.assignment
         context = CallContext(
@@ -165,6 +166,11 @@ class Loop:
         work.ledger.settle(played.usage)
         return reply
 
+    def _without(self, limit: str) -> str:
+        """A limit that was reached, and what stood in the way of a result."""
+        standing = self.dialog.standing()
+        return f"{limit}; {standing}" if standing else limit
+
     def _show(self, delta: Delta) -> None:
         self.work.say(delta.text)
 
@@ -177,7 +183,7 @@ class Loop:
             return judged
         ledger, tool = self.work.ledger, judged.tool
         if ledger.reserve_tool() is not None:
-            raise StepFailed("tool_calls", f"no result after {ledger.allotment.tool_calls} tool calls")
+            raise StepFailed("tool_calls", self._without(f"no result after {ledger.allotment.tool_calls} tool calls"))
         context = self.context
         assert context is not None
         cost = Usage(tool_calls=1)

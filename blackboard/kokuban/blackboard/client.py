@@ -25,6 +25,7 @@ from kokuban.schemas import Deliverable, Final, Ref, TaskSpec, Usage, encode, op
 from kokuban.schemas.kinds import problems
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
+MAX_GOAL = 65_536
 
 
 class InvalidTask(ValueError):
@@ -133,7 +134,9 @@ class Client:
         `check_seconds` bounds one check. With `key`, submitting again is the same task. Raises `InvalidTask`,
         `KeyInUse`, `WorkspaceError` (nothing written), `NoAnswer` (unknown: submit again with the same key).
         """
-        tree = await asyncio.to_thread(scan, workspace) if workspace is not None else {}
+        if isinstance(checks, str) or isinstance(sources, str):
+            raise InvalidTask('checks, sources: one string was given; give a list, such as ["python3 -m unittest"]')
+        tree = await asyncio.to_thread(scan, Path(workspace)) if workspace is not None else {}
         documents = await asyncio.to_thread(read_sources, sources)
         spec = TaskSpec(
             goal=goal,
@@ -272,6 +275,12 @@ class _Reading:
 def _check(spec: TaskSpec) -> None:
     if not spec.goal.strip():
         raise InvalidTask("goal: it is empty; say what is to be done")
+    if len(spec.goal) > MAX_GOAL:
+        raise InvalidTask(
+            f"goal: {len(spec.goal):,} characters; at most {MAX_GOAL:,}: put the rest into a --source file"
+        )
+    if any("\0" in check for check in spec.checks):
+        raise InvalidTask("check: it holds a NUL character; give a command line")
     if any(not check.strip() for check in spec.checks):
         raise InvalidTask("check: it is empty; give a command such as 'python -m unittest'")
     found = problems("task", encode(spec))
@@ -283,7 +292,7 @@ def read_sources(paths: Sequence[Path]) -> Tree:
     """Documents as one tree: a folder's files under their relative paths, a single file under its name. Raises
     `InvalidTask` for a missing path or a name that comes twice, `WorkspaceError` for what cannot be read."""
     found: dict[str, File] = {}
-    for path in paths:
+    for path in map(Path, paths):
         if path.is_dir():
             tree: Tree = scan(path)
         elif path.is_file():

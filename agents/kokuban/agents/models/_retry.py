@@ -13,12 +13,12 @@ T = TypeVar("T")
 class RetryPolicy(msgspec.Struct, frozen=True):
     """How often and how far apart a failed call is tried again.
 
-    max_attempts: attempts in all; 1 never retries. Default 4.
+    max_attempts: attempts in all; 1 never retries. Default 8: about a minute.
     first_wait_seconds: the wait before the second attempt; it doubles with each. Default 0.5.
     longest_wait_seconds: where doubling ends; a server's own Retry-After may be longer. Default 20.
     """
 
-    max_attempts: int = 4
+    max_attempts: int = 8
     first_wait_seconds: float = 0.5
     longest_wait_seconds: float = 20.0
 

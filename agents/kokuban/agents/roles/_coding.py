@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kokuban.agents._output import Output
-from kokuban.agents._work import Work
+from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.tools import Contained, ToolContext, run_checks_on, weakened
 from kokuban.blackboard.workspace import Tree, WorkspaceError, changes, checkout, scan, tree_digest, unified
 from kokuban.schemas import Finding, Opens, Patch, Ref, Usage
 
 REPORT_CHARS = 1_000
 DIFF_BYTES = 60_000
+NOT_FOUND = 127
 _MARKS = re.compile(r"^[\s^~?+\-=.]*$")
 _NOISE = ("Traceback (most recent call last)",)
 _FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (?!\()(.*?)(?: - .*)?$", re.MULTILINE)
@@ -23,11 +24,12 @@ _FAILING = re.compile(r"^(?:FAIL|ERROR|FAILED):? (?!\()(.*?)(?: - .*)?$", re.MUL
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What the checks say of one state of the files. `failing` names the failing checks and, where their output tells,
-    the failing tests in them."""
+    the failing tests in them; `missing` the programs that checks ask for and that are not there."""
 
     report: str = ""
     passed: dict[str, bool] = field(default_factory=dict)
     failing: frozenset[str] = frozenset()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass
@@ -56,6 +58,9 @@ class Coding:
         whole = work.assignment.order.scope == "whole"
         coding = cls(work, context, start, onto, await work.inputs(Finding), whole)
         await coding.check()
+        if coding.now.missing:
+            wanted = ", ".join(coding.now.missing)
+            raise StepFailed("input", f"check: {wanted} is not installed where this worker runs", retryable=False)
         coding.before = coding.now
         return coding
 
@@ -87,11 +92,12 @@ class Coding:
                 "report": "\n".join(f"$ {r.command}\n{brief(r.output)}\n{_end(r.passed)}" for r in runs),
                 "passed": {run.command: run.passed for run in runs},
                 "failing": sorted(failing),
+                "missing": [word for run in runs if run.exit_code == NOT_FOUND and (word := _program(run.command))],
             }, Usage()
 
         played = await self.work.tape.call(lambda n: Opens(n, "tool", "run_checks", key=digest), perform)
         said = played.result
-        self.now = Checked(said["report"], said["passed"], frozenset(said["failing"]))
+        self.now = Checked(said["report"], said["passed"], frozenset(said["failing"]), tuple(said["missing"]))
         self.changed_since_check = False
 
     async def restore(self, tree: Tree, checked: Checked) -> None:
@@ -121,6 +127,10 @@ class Coding:
         await self.check()
         return None if self.acceptable else "Not finished: the checks still fail."
 
+    def standing(self) -> str:
+        """What stands in the way of handing the work over, for people and the next attempt; '' when nothing does."""
+        return f"the checks say:\n{self.now.report}" if self.now.passed and not self.acceptable else ""
+
     async def patch(self, summary: str) -> Output:
         """The runtime's own diff of the checkout against what the step started from."""
         files = await self.files()
@@ -131,11 +141,17 @@ class Coding:
             changes=await self.work.content.to_wire(changes(self.start, files)),
             diff=diff if len(diff) <= DIFF_BYTES else diff[:DIFF_BYTES] + "\n… (cut)\n",
             onto=self.onto,
-            summary=summary[:4_000],
+            summary="".join(c for c in summary if c.isprintable() or c == "\n")[:4_000],
         )
         order = self.work.assignment.order
         derived = (*(ref.digest for ref in order.inputs), *(f.digest for f in order.feedback if f.digest))
         return Output("patch", patch, tuple(dict.fromkeys(derived)))
+
+
+def _program(command: str) -> str:
+    """The program that a check runs, when it is a plain name: one with a path may be what the task is to make."""
+    word = command.split(maxsplit=1)[0]
+    return word if re.fullmatch(r"[A-Za-z0-9_.+-]+", word) else ""
 
 
 def _end(passed: bool) -> str:

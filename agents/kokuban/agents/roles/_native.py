@@ -65,6 +65,8 @@ class NativeActions:
         if reply.calls:
             self._ending, others = split_calls(reply.calls)
             return Calls(others) if others or self._ending is None else Final(summary_of(self._ending))
+        if reply.content.strip() and not reply.truncated:
+            return Final(cut(reply.content, 2_000))  # many models end in words; the runtime looks for itself
         return Wrong("Call a tool: edit_file or write_file to change files, run_checks to test, finish when done.")
 
     async def accept(self, value: Any) -> str | None:
@@ -76,6 +78,9 @@ class NativeActions:
 
     def finished(self) -> Final | None:
         return Final(summary_of(self._ending)) if self._ending is not None else None
+
+    def standing(self) -> str:
+        return self._coding.standing()
 
     def object(self, text: str) -> None:
         coding = self._coding

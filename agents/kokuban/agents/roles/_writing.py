@@ -157,6 +157,9 @@ class Writing:
             return Final(summary_of(self._ending))
         return Final(self._thought) if self._enough else None
 
+    def standing(self) -> str:
+        return "; ".join(part for part in (*self._notes[-1:], self._coding.standing()) if part)
+
     def object(self, text: str) -> None:
         self._enough, self._ending = False, None
         self._failed_rounds += 1

@@ -9,7 +9,7 @@ from typing import Any
 from kokuban.blackboard.wire._bus import Bus, CannotConnect, NoAnswer, Refused, Unavailable
 from kokuban.schemas import subjects
 
-ACK_WAIT_SECONDS = 30
+ACK_WAIT_SECONDS = 10
 NAME_IN_USE = 10058
 CONSUMER_MISSING = 10014
 CONSUMER_EXISTS = 10148
