@@ -88,6 +88,9 @@ class Talk:
     async def observe(self, call: Call, observation: Observation) -> None:
         self.seen.append(observation)
 
+    def standing(self) -> str:
+        return ""
+
     def finished(self) -> Final | None:
         return None
 

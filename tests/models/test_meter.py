@@ -99,7 +99,7 @@ async def test_waits_double_with_jitter_and_end() -> None:
             with pytest.raises(ModelUnavailable) as raised:
                 await bench.call()
             assert bench.waits == waits
-            assert raised.value.attempts == len(server.bodies) == RetryPolicy().max_attempts
+            assert raised.value.attempts == len(server.bodies) == 4
 
 
 async def test_the_servers_wish_is_honoured_with_jitter_on_top() -> None:
@@ -144,8 +144,9 @@ async def test_an_unreached_server_costs_nothing() -> None:
     bench = Bench(server)
     with pytest.raises(ModelUnreachable):
         await bench.call()
-    assert [a.usage for a in bench.attempts] == [None] * 4
-    assert bench.meter.totals == Totals(attempts=4)
+    tries = RetryPolicy().max_attempts
+    assert [a.usage for a in bench.attempts] == [None] * tries
+    assert bench.meter.totals == Totals(attempts=tries)
 
 
 @pytest.mark.parametrize("reply", [SSE_HEAD, answer(500, {}), answer(504, b"<html>")])

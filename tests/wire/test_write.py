@@ -28,8 +28,8 @@ async def put(bus: Bus, after: int, *, subject: str = REGISTER, op: str = "") ->
 
 
 def told(outcome: Written | Conflict) -> tuple[type, int]:
-    """Outcomes are tuples, and equal ones of different types are equal: here the type counts."""
-    return type(outcome), outcome[0]
+    """What came of a write, and the sequence that it names."""
+    return type(outcome), outcome.seq if isinstance(outcome, Written) else outcome.last
 
 
 async def test_a_chain_takes_only_its_next_link(nats_server: NatsServer) -> None:
