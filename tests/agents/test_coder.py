@@ -12,7 +12,6 @@ from kokuban.agents.loop import Loop
 from kokuban.agents.models import CallContext, Meter, Reply, Request, open_model
 from kokuban.agents.roles._coding import Coding
 from kokuban.agents.roles._native import NativeActions
-from kokuban.agents.roles.coder import TOOLS
 from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
 from kokuban.blackboard.wire import Bus
 from kokuban.schemas import Patch
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 def test_the_coder_has_the_tools_that_its_contract_names() -> None:
     known = {tool.name for tool in BUILT_IN_TOOLS}
-    assert {*TOOLS, "write_code"} == set(contract("coder").tools) <= known
+    assert set(contract("coder").tools) <= known
 
 
 async def test_unfinished_work_is_not_handed_over(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ class Desk:
         await tape.load()
         home.mkdir(parents=True, exist_ok=True)
         at = owner.assignment
+        crew = builtin_crew()
+        fields.setdefault("tools", crew[at.role].tools if at.role in crew else ())
         return Work(
             at, self.spec, Content(self.bus, Payloads(self.bus)), tape, Ledger(at.order.allotment), home,
             time.monotonic() + at.order.allotment.seconds, meter, **fields,

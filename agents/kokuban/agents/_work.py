@@ -48,6 +48,7 @@ class Work:
     meter: Meter | None = None
     max_output_tokens: int = 1_500
     native_tools: bool = False
+    tools: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda text: None
     log: Any = None
 

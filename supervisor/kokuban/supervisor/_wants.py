@@ -6,14 +6,16 @@ names another role's step: roles are told apart by their contracts alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kokuban.blackboard.core import Artifact, Step, Task, order_of
 from kokuban.blackboard.core.dag import RESERVED, VERIFY
-from kokuban.schemas import Plan, PlanStep, Ref, Verdict
+from kokuban.schemas import Patch, Plan, PlanStep, Ref, Verdict
 from kokuban.schemas.contracts import Contract, Crew
+from kokuban.schemas.kinds import decode_artifact
 
 PLAN, INTEGRATE = RESERVED
 
@@ -131,6 +133,22 @@ def effective_plan(task: Task) -> Plan | None:
 def patch_steps(task: Task, plan: Plan) -> tuple[str, ...]:
     """The plan's steps whose patches count now, in order."""
     return tuple(name for name in order_of(plan) if any(a.ref.kind == "patch" for a in _results(task, name)))
+
+
+def culprit(task: Task, plan: Plan, names: Sequence[str], said: str) -> str:
+    """Which of these steps to send back for what a check said: of those that no other builds on, the one most of whose
+    changed files are named in it; the last one when that does not tell them apart."""
+    before = _before(plan)
+    free = [name for name in names if not any(name in before[other] for other in names)]
+    words = set(re.findall(r"\w+", said))
+    return max(free, key=lambda name: (len(_touched(task, name) & words), names.index(name)))
+
+
+def _touched(task: Task, name: str) -> set[str]:
+    """Names, without endings, of the files that a step's patches change."""
+    patches = (decode_artifact("patch", a.body) for a in _results(task, name) if a.ref.kind == "patch")
+    paths = (change.path for patch in patches if isinstance(patch, Patch) for change in patch.changes)
+    return {path.rsplit("/", 1)[-1].split(".", 1)[0] for path in paths}
 
 
 def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:

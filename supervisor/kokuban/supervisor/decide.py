@@ -15,6 +15,7 @@ from kokuban.schemas.kinds import decode_artifact
 from kokuban.supervisor._wants import (
     INTEGRATE,
     Want,
+    culprit,
     effective_plan,
     failed_verdict,
     patch_steps,
@@ -163,7 +164,7 @@ def _next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order 
         return _order(task, crew, want, step)
     failure = step.failure
     if failure is not None and failure.why == "conflict" and failure.conflict:
-        return _redo(task, crew, failure.conflict, Feedback(step.attempt, "conflict", failure.reason))
+        return _redo(task, crew, _in_order(task, failure.conflict), Feedback(step.attempt, "conflict", failure.reason))
     if failure is not None and not failure.retryable:
         raise _Doomed(f"step {step.id} failed: {failure.reason}")
     reason = "refused" if step.status == "refused" else "failed"
@@ -172,7 +173,7 @@ def _next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order 
 
 def _after_verdict(task: Task, crew: Crew, want: Want, step: Step, judged: Artifact, verdict: Verdict) -> Order | None:
     """A failed verdict sends its critique to whoever can mend it: the step's own role, or, for the merged result, the
-    last patch, redone on top of all others."""
+    step that the checks point at, redone on top of all others."""
     critique = next(
         (
             (a.ref.digest, content.text)
@@ -188,15 +189,22 @@ def _after_verdict(task: Task, crew: Crew, want: Want, step: Step, judged: Artif
         return _retry(task, crew, want, step, feedback)
     plan = effective_plan(task)
     makers = patch_steps(task, plan) if plan else ()
-    if not makers:
+    if not makers or plan is None:
         raise _Doomed(f"the result did not pass and no step made a patch that could be mended: {feedback.text}")
-    return _redo(task, crew, makers, feedback)
+    blamed = culprit(task, plan, makers, feedback.text)
+    return _redo(task, crew, (*(name for name in makers if name != blamed), blamed), feedback)
+
+
+def _in_order(task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
+    plan = effective_plan(task)
+    return tuple(name for name in (patch_steps(task, plan) if plan else ()) if name in names)
 
 
 def _redo(task: Task, crew: Crew, steps: tuple[str, ...], feedback: Feedback) -> Order | None:
     """Redo the last of these steps with the others' work in its tree."""
     plan = effective_plan(task)
-    names = [name for name in patch_steps(task, plan) if name in steps] if plan else []
+    makers = patch_steps(task, plan) if plan else ()
+    names = [name for name in steps if name in makers]
     if not names or plan is None:
         raise _Doomed(f"cannot be merged: {feedback.text}")
     planned = next(s for s in plan.steps if s.id == names[-1])

@@ -12,18 +12,16 @@ from kokuban.agents.roles._shared import scope_of
 from kokuban.agents.roles._writing import Writing
 from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
 
-TOOLS = ("list_files", "read_file", "search_files", "write_file", "edit_file", "delete_file", "run_checks")
-
 
 class Coder:
-    """`work.native_tools` chooses how the model acts: its provider's tool calls, or one file a turn in plain text."""
+    """`work.native_tools` chooses how the model acts: its provider's tool calls, or one file a turn in plain text. The
+    tools are those that the role's contract names."""
 
     prompt_version = prompt("coder").version
 
     async def perform(self, work: Work) -> list[Output]:
         coding = await Coding.begin(work)
-        names = TOOLS if work.native_tools else (*TOOLS, "write_code")
-        tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in names])
+        tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in work.tools])
         dialog = (NativeActions if work.native_tools else Writing)(coding, tools)
         summary = await Loop(work, dialog, tools, coding.context, await scope_of(work)).run()
         return [await coding.patch(str(summary))]
