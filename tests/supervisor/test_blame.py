@@ -19,6 +19,7 @@ def changing(path: str) -> Patch:
     ("needs", "said", "blamed"),
     [
         ((), 'File "tests/test_roman.py", in test_it\nto_int failed in kit/roman.py', "one"),
+        ((), "FAIL: test_subtracting (test_roman.Roman.test_subtracting)", "one"),
         ((), "words.initials is wrong", "two"),
         ((), "nothing is named", "two"),
         ((), "roman and words", "two"),

@@ -18,6 +18,7 @@ from kokuban.schemas.contracts import Contract, Crew
 from kokuban.schemas.kinds import decode_artifact
 
 PLAN, INTEGRATE = RESERVED
+_WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +141,16 @@ def culprit(task: Task, plan: Plan, names: Sequence[str], said: str) -> str:
     changed files are named in it; the last one when that does not tell them apart."""
     before = _before(plan)
     free = [name for name in names if not any(name in before[other] for other in names)]
-    words = set(re.findall(r"\w+", said))
-    return max(free, key=lambda name: (len(_touched(task, name) & words), names.index(name)))
+    words = set(_WORD.findall(said.lower()))
+    return max(free, key=lambda name: (_named(task, name, words), names.index(name)))
 
 
-def _touched(task: Task, name: str) -> set[str]:
-    """Names, without endings, of the files that a step's patches change."""
+def _named(task: Task, name: str, words: set[str]) -> int:
+    """How many of the files that a step's patches change are named: `word_count.py` by `test_word_count`, too."""
     patches = (decode_artifact("patch", a.body) for a in _results(task, name) if a.ref.kind == "patch")
-    paths = (change.path for patch in patches if isinstance(patch, Patch) for change in patch.changes)
-    return {path.rsplit("/", 1)[-1].split(".", 1)[0] for path in paths}
+    paths = {change.path for patch in patches if isinstance(patch, Patch) for change in patch.changes}
+    stems = {path.rsplit("/", 1)[-1].split(".", 1)[0].lower() for path in paths}
+    return sum(words.issuperset(_WORD.findall(stem)) for stem in stems)
 
 
 def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:
