@@ -20,6 +20,7 @@ from kokuban.blackboard.workspace import Tree
 HEAT = 0.3
 NOTES_KEPT = 2
 ANSWERS_A_FILE = 4
+ROUNDS_TO_SHOW = 2
 MAX_OUTPUT_TOKENS = 1_000
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
@@ -145,12 +146,11 @@ class Writing:
         await self._coding.restore(*self._start)
 
     def _helps(self) -> bool:
-        """Fewer checks fail; or, where the checks cannot show it (none failed, or other steps' work is missing), none
-        fails that did not before."""
-        before, now = self._start[1], self._coding.now
-        if before.failing and self._coding.whole:
-            return now.failing < before.failing
-        return now.failing <= before.failing
+        """Fewer checks fail. Where the checks may not show it (none failed, or other steps' work is missing and rounds
+        that should have shown it were tried), it is enough that none fails that did not before."""
+        before, now = self._start[1].failing, self._coding.now.failing
+        shown = before and (self._coding.whole or self._failed_rounds < ROUNDS_TO_SHOW)
+        return now < before if shown else now <= before
 
     def finished(self) -> Final | None:
         if self._ending is not None:
