@@ -46,7 +46,7 @@ class ModelChoice:
     def arguments(self) -> list[str]:
         """The command line's part of it."""
         record = ["--record", str(self.record)] if self.record else []
-        return [*record, "--native-tools" if self.native_tools else "--json-actions"]
+        return [*record, "--native-tools" if self.native_tools else "--plain-text"]
 
 
 def choose(
@@ -83,7 +83,7 @@ def required(choice: ModelChoice | None) -> ModelChoice:
 def model_options(command: Any) -> Any:
     """Adds --model, --base-url, --record and --native-tools to a command: the arguments of `choose`."""
     command = click.option(
-        "--native-tools/--json-actions", default=None,
+        "--native-tools/--plain-text", default=None,
         help="How a coder acts: the provider's tool calls (default for openai), or one file a turn in plain text.",
     )(command)  # fmt: skip
     command = click.option(
