@@ -11,7 +11,7 @@ import pytest
 from kokuban.agents import Worker, sandbox
 from kokuban.agents._output import Output
 from kokuban.agents._owner import Fenced, claim
-from kokuban.agents._work import Work
+from kokuban.agents._work import StepFailed, Work
 from kokuban.blackboard.wire import Bus, Delivery, Fence, Pull, Written, write
 from kokuban.schemas import (
     Failed,
@@ -169,6 +169,43 @@ async def test_every_heartbeat_says_what_is_held(nats_server: NatsServer, bus: B
         last = await bus.last(subjects.register(desk.task, "coder", "fix"))
         assert last is not None
         assert msgspec.json.decode(beat) == {"holds": [[desk.task, "fix", last.seq]]}
+
+
+async def test_the_next_attempt_at_once_on_the_same_worker_is_held_too(
+    nats_server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    """The first attempt's clearing up, made slow here, must not take the second one's place among what is held."""
+    desk = await Desk.open(bus)
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def hear(message: object) -> None:
+        await heard.put(message.data)  # type: ignore[attr-defined]
+
+    async def perform(work: Work) -> list[Output]:
+        if work.assignment.attempt == 2:
+            return await for_ever(work)
+        for number in range(3_000):
+            (work.home / str(number)).touch()
+        raise StepFailed("model", "not this time")
+
+    await bus.subscribe("kl.heartbeat.coder.*", hear)
+    async with at_work(nats_server.url, tmp_path / "a", perform, concurrency=2):
+        await desk.order()
+        failed = await ended(desk)
+        assert failed.type == "step.failed"
+        last = await bus.last(subjects.register(desk.task, "coder", "fix"))
+        assert last is not None
+        await desk.order(attempt=2, reg=last.seq)
+
+        async def second() -> int | None:
+            now = await bus.last(subjects.register(desk.task, "coder", "fix"))
+            return now.seq if now is not None and now.seq > last.seq else None
+
+        fence = await eventually(second)
+        for _ in range(2):
+            held = msgspec.json.decode(await asyncio.wait_for(heard.get(), 10))["holds"]
+            while [desk.task, "fix", fence] not in held:
+                held = msgspec.json.decode(await asyncio.wait_for(heard.get(), 10))["holds"]
 
 
 # ---------------------------------------------------------------------- taking work

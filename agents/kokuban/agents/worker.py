@@ -228,7 +228,8 @@ class Worker:
             raise
         finally:
             lost.cancel()
-            self._owners.pop(key, None)
+            if self._owners.get(key, (None,))[0] is owner:  # the next attempt may be ours already
+                del self._owners[key]
         crash_point("ack:before")
         await self._bus.send(delivery.ack, ACK)
 
