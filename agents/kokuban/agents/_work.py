@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kokuban.agents._output import Output, kind_of
 from kokuban.agents._owner import Assignment
@@ -50,7 +50,6 @@ class Work:
     native_tools: bool = False
     tools: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda text: None
-    log: Any = None
 
     @property
     def seconds_left(self) -> float:

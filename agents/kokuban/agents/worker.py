@@ -244,7 +244,7 @@ class Worker:
             work = Work(
                 at, await self._spec(at), self._content, tape, Ledger(at.order.allotment), home,
                 started + at.order.allotment.seconds, self._meter,
-                native_tools=self._native_tools, tools=self._contract.tools, say=self._speaker(at), log=steplog,
+                native_tools=self._native_tools, tools=self._contract.tools, say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
                 outputs = await self._role.perform(work)
