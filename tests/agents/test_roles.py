@@ -104,6 +104,7 @@ async def test_different_plans_are_different_dags(nats_server: NatsServer, tmp_p
         (plan(("one", "verifier", ())), "refused"),
         (plan(("one", "researcher", ())), "refused"),  # the task brings no documents
         ({"when": {"role": "planner"}, "reply": {"content": "I would rather not"}}, "not the JSON"),
+        (plan(*((f"s{n}", "coder", (f"s{n - 1}",) if n else ()) for n in range(5_000))), "5000 steps are too many"),
     ],
 )
 async def test_a_bad_plan_is_named_back_and_mended(

@@ -19,7 +19,8 @@ _FENCE = re.compile(r"\A```[a-zA-Z]*\n(.*?)\n?```\Z", re.DOTALL)
 
 class Answer:
     """`messages` ask for an object of the shape `schema`. The reply must satisfy `accepts` (by default the same) and
-    `judge` must not object to it: it returns None, or what is wrong in words for the model. After `OBJECTIONS_ALLOWED`
+    `judge` must not object to it: it returns None, or what is wrong in words for the model. `too_large` may say so
+    first, of an answer that is too large to look into. After `OBJECTIONS_ALLOWED`
     the step fails."""
 
     def __init__(
@@ -30,12 +31,14 @@ class Answer:
         judge: Callable[[dict[str, Any]], Awaitable[str | None]],
         *,
         accepts: Mapping[str, Any] | None = None,
+        too_large: Callable[[dict[str, Any]], str | None] = lambda value: None,
         max_output_tokens: int = 1_500,
     ) -> None:
         self._name = name
         self._messages = messages
         self._schema = dict(schema)
         self._judge = judge
+        self._too_large = too_large
         self._max_output_tokens = max_output_tokens
         self._checker = Registry([Tool(name, "", accepts or schema, _never)])
         self._objections = 0
@@ -54,6 +57,9 @@ class Answer:
         value = parse_object(reply.content)
         if isinstance(value, Problem):
             return Wrong(f"That is not the JSON object that was asked for: {value.reason}. Answer with JSON only.")
+        excess = self._too_large(value)
+        if excess is not None:
+            return Wrong(excess)
         judged = self._checker.validate(self._name, value)
         return Wrong(judged.text) if isinstance(judged, Invalid) else Final(dict(judged.values))
 

@@ -15,7 +15,7 @@ from kokuban.agents.loop import Loop
 from kokuban.agents.models import Message
 from kokuban.agents.roles._shared import feedback_of, file_list, first_heading, scope_of
 from kokuban.blackboard.core import problems_of_plan
-from kokuban.schemas import Plan, Teammate, encode
+from kokuban.schemas import MAX_STEPS, Plan, Teammate, encode
 from kokuban.schemas.kinds import problems as problems_of
 
 MAX_CHANGES = 4
@@ -49,9 +49,16 @@ class Planner:
             listed = "\n".join(f"- {problem}" for problem in problems)
             return f"The plan is refused:\n{listed}\nAnswer with the whole plan, mended."
 
-        dialog = Answer("plan", messages, _schema(team), judge, accepts=_ACCEPTS)
+        dialog = Answer("plan", messages, _schema(team), judge, accepts=_ACCEPTS, too_large=_too_large)
         value = await Loop(work, dialog, scope=await scope_of(work)).run()
         return [Output("plan", _plan(value))]
+
+
+def _too_large(value: dict[str, Any]) -> str | None:
+    steps = value.get("steps")
+    if not isinstance(steps, list) or len(steps) <= MAX_STEPS:
+        return None
+    return f"The plan is refused: {len(steps)} steps are too many; at most {MAX_STEPS}. Answer with a shorter plan."
 
 
 def _plan(value: dict[str, Any]) -> Plan:
