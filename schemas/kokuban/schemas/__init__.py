@@ -23,32 +23,56 @@ from kokuban.schemas.artifacts import (
     Verdict,
 )
 from kokuban.schemas.envelope import VERSION, BadRecord, Record, open_record, seal
+from kokuban.schemas.gates import (
+    Control,
+    Decision,
+    Gate,
+    GateRequest,
+    Vote,
+    Waiting,
+)
 from kokuban.schemas.records import (
     Allotment,
+    Budget,
     Claimed,
+    Decided,
     Done,
-    Epoch,
     Failed,
     Feedback,
     Final,
+    Grant,
     Journal,
-    Lease,
+    KindRef,
     Opens,
     Ref,
     Released,
     Result,
+    Revision,
     Revoked,
     Settles,
     Teammate,
     Usage,
     WorkOrder,
 )
+from kokuban.schemas.steering import (
+    BoardLimits,
+    Epoch,
+    Intake,
+    Lease,
+    RegisteredKind,
+    RegisteredRole,
+    Snapshot,
+    TenantLimits,
+    Tombstone,
+)
 from kokuban.schemas.subjects import InvalidName
 
 __all__ = [
-    "KINDS", "MAX_STEPS", "VERSION", "Allotment", "BadRecord", "CheckResult", "Citation", "Claimed", "Critique",
-    "Deliverable", "Done", "Epoch", "Failed", "Feedback", "FileChange", "Final", "Finding", "InvalidName", "Journal",
-    "Lease", "Opens", "Part", "Patch", "Plan", "PlanStep", "Record", "Ref", "Released", "Result", "Revoked", "Settles",
-    "TaskSpec", "Teammate", "Usage", "Verdict", "Wire", "WorkOrder", "digest", "encode", "open_record", "seal",
-    "subjects",
+    "KINDS", "MAX_STEPS", "VERSION", "Allotment", "BadRecord", "BoardLimits", "Budget", "CheckResult",
+    "Citation", "Claimed", "Control", "Critique", "Decided", "Decision", "Deliverable", "Done", "Epoch",
+    "Failed", "Feedback", "FileChange", "Final", "Finding", "Gate", "GateRequest", "Grant", "Intake",
+    "InvalidName", "Journal", "KindRef", "Lease", "Opens", "Part", "Patch", "Plan", "PlanStep", "Record", "Ref",
+    "RegisteredKind", "RegisteredRole", "Released", "Result", "Revision", "Revoked", "Settles", "Snapshot",
+    "TaskSpec", "Teammate", "TenantLimits", "Tombstone", "Usage", "Verdict", "Vote", "Waiting", "Wire",
+    "WorkOrder", "digest", "encode", "open_record", "seal", "subjects",
 ]  # fmt: skip

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from kokuban.schemas._base import Count, Digest, Seq, Token, Wire, check_depth, digest, encode
 
-VERSION = 1
-"""The version of the envelope and of the bodies of this release. A reader meets a higher one by leaving it alone."""
+VERSION = 2
+"""The version of the envelope and of the bodies of this release. A reader meets a higher one by leaving it alone.
+Version 2 added budgets, gates, controls, tombstones, registered kinds and roles; a record without a version is of 1."""
 
 Trust = Literal["system", "principal", "model", "untrusted"]
 """Where the content comes from: the runtime itself, the person who asked, a model, or a tool or foreign text."""
@@ -18,6 +19,8 @@ Trust = Literal["system", "principal", "model", "untrusted"]
 Type = Literal[
     "task.spec", "step.order", "step.claimed", "step.done", "step.failed", "step.released", "step.revoked",
     "step.journal", "artifact", "task.final", "ctl.lease", "ctl.epoch",
+    "step.waiting", "step.granted", "gate.request", "gate.vote", "gate.decision", "task.control", "task.tombstone",
+    "ctl.limits", "ctl.intake", "ctl.kind", "ctl.role", "ctl.snapshot", "quota.endpoint", "quota.limits",
 ]  # fmt: skip
 
 
@@ -31,7 +34,7 @@ class Record(Wire, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(min_length=1, max_length=64, description="The write's own operation id.")]
     type: Type
-    version: Annotated[int, Meta(ge=1, le=1_000)] = VERSION
+    version: Annotated[int, Meta(ge=1, le=1_000)] = 1
     task: Token | None = None
     parent: Token | None = None
     step: Token | None = None
@@ -59,7 +62,7 @@ class BadRecord(ValueError):
 
 
 class _Version(msgspec.Struct):
-    version: int = VERSION
+    version: int = 1
 
 
 _record = msgspec.json.Decoder(Record)
@@ -70,6 +73,7 @@ def seal(body: object, **fields: object) -> bytes:
     """Encode `body` inside a `Record` with these fields, digest included. Raises `msgspec.ValidationError` never:
     field types are checked by the type checker, lengths by the reader."""
     raw = msgspec.Raw(encode(body))
+    fields.setdefault("version", VERSION)
     return encode(Record(sha256=digest(raw), body=raw, **fields))  # type: ignore[arg-type]
 
 

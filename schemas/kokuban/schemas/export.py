@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kokuban.schemas import records
+from kokuban.schemas import gates, records, steering
 from kokuban.schemas._base import Wire
 from kokuban.schemas.artifacts import KINDS
 from kokuban.schemas.envelope import Record
@@ -23,8 +23,20 @@ BODIES: dict[str, type[Wire]] = {
     "step.revoked": records.Revoked,
     "step.journal": records.Journal,
     "task.final": records.Final,
-    "ctl.lease": records.Lease,
-    "ctl.epoch": records.Epoch,
+    "step.waiting": gates.Waiting,
+    "step.granted": records.Grant,
+    "gate.request": gates.GateRequest,
+    "gate.vote": gates.Vote,
+    "gate.decision": gates.Decision,
+    "task.control": gates.Control,
+    "task.tombstone": steering.Tombstone,
+    "ctl.lease": steering.Lease,
+    "ctl.epoch": steering.Epoch,
+    "ctl.limits": steering.BoardLimits,
+    "ctl.intake": steering.Intake,
+    "ctl.kind": steering.RegisteredKind,
+    "ctl.role": steering.RegisteredRole,
+    "ctl.snapshot": steering.Snapshot,
 }
 """Record type to the shape of its body (`task.spec` carries the `task` artifact, `artifact` any kind)."""
 

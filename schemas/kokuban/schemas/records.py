@@ -9,16 +9,22 @@ from msgspec import Meta
 
 from kokuban.schemas._base import MAX_COUNT, Count, Digest, Path, Seq, ShortText, Text, Token, Wire
 
+Outcome = Literal["approved", "denied", "answered", "expired", "withdrawn"]
+"""How a gate ended."""
+
 
 class Usage(Wire, frozen=True):
     """What a stretch of work cost. Counts add up, at most to what a record can carry; `estimated` is true when any part
-    of them is our own estimate."""
+    of them is our own estimate. `micros` is money, in millionths of a US dollar. `seconds` is wall clock by the
+    server's timestamps: the fold fills it in, no worker."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
     model_calls: Count = 0
     tool_calls: Count = 0
     estimated: bool = False
+    micros: Count = 0
+    seconds: Count = 0
 
     @property
     def tokens(self) -> int:
@@ -31,16 +37,31 @@ class Usage(Wire, frozen=True):
             model_calls=min(self.model_calls + other.model_calls, MAX_COUNT),
             tool_calls=min(self.tool_calls + other.tool_calls, MAX_COUNT),
             estimated=self.estimated or other.estimated,
+            micros=min(self.micros + other.micros, MAX_COUNT),
+            seconds=min(self.seconds + other.seconds, MAX_COUNT),
         )
 
 
 class Allotment(Wire, frozen=True):
-    """What one attempt at a step may spend. 0 is none, never unlimited."""
+    """What a piece of work (an attempt, with those that take it up) may spend. 0 is none, never unlimited. `micros` is
+    money, in millionths of a US dollar; None: the task has no money limit."""
 
     steps: Annotated[int, Meta(ge=0, le=10_000, description="Model turns.")] = 12
     tool_calls: Annotated[int, Meta(ge=0, le=10_000)] = 20
     tokens: Annotated[int, Meta(ge=0, le=2**53 - 1, description="Input and output tokens together.")] = 32_000
     seconds: Annotated[int, Meta(ge=0, le=86_400, description="Wall clock.")] = 90
+    micros: Count | None = None
+
+
+class Budget(Wire, frozen=True):
+    """What a task, with all tasks below it, may spend from its start to its end. None: no limit of its own; 0 is none.
+    `micros` is money, in millionths of a US dollar; `seconds` adds up the time that steps are under way."""
+
+    steps: Annotated[int, Meta(ge=0, le=10_000_000, description="Model turns.")] | None = None
+    tool_calls: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    tokens: Count | None = None
+    micros: Count | None = None
+    seconds: Count | None = None
 
 
 class Ref(Wire, frozen=True):
@@ -57,7 +78,7 @@ class Feedback(Wire, frozen=True):
     """Why an earlier attempt did not count: data for the next one."""
 
     attempt: Count
-    reason: Literal["refused", "verdict", "failed", "conflict", "plan"]
+    reason: Literal["refused", "verdict", "failed", "conflict", "plan", "denied"]
     text: Text
     digest: Digest | None = None  # of the critique, when there is one
 
@@ -71,6 +92,33 @@ class Teammate(Wire, frozen=True):
     produces: tuple[Token, ...] = ()
 
 
+class Decided(Wire, frozen=True):
+    """How a gate of this work ended. `by` names the people; `text` is a reason or an answer, and only data."""
+
+    gate: Token
+    outcome: Outcome
+    bound: Digest
+    text: Annotated[str, Meta(max_length=16_384)] = ""
+    by: tuple[Token, ...] = ()
+
+
+class Revision(Wire, frozen=True):
+    """Why the plan is to be made again: `plan` is the one in force, `done` the steps whose work stays when the new plan
+    keeps them as they are."""
+
+    number: Count
+    reason: Text
+    plan: Ref | None = None
+    done: tuple[Token, ...] = ()
+
+
+class KindRef(Wire, frozen=True):
+    """A registered artifact kind, in the version that this order is judged by."""
+
+    kind: Token
+    version: Count
+
+
 class WorkOrder(Wire, frozen=True):
     """What the leader asks for. `reg` is the step register's last sequence (0 when it has none): a claim must match it.
 
@@ -78,7 +126,9 @@ class WorkOrder(Wire, frozen=True):
     a verdict, `produces` the kinds that its contract allows, `team` the roles that a plan may name. `tries` counts the
     earlier attempts that failed, `recoveries` those that were lost with their worker; `resumes` is the first attempt of
     this same work, whose journal the owner takes up (0: none). `scope` says how much of the task's work
-    is in the tree once this step is done.
+    is in the tree once this step is done. `facts` is what people said meanwhile, `decided` how this work's gates ended,
+    `revision` why a plan is made again, `kinds` the registered kinds among `produces`. `more` says that the owner may
+    ask for more than `allotment`, up to it.
     """
 
     reg: Seq
@@ -95,6 +145,11 @@ class WorkOrder(Wire, frozen=True):
     tries: Count = 0
     recoveries: Count = 0
     resumes: Count = 0
+    facts: tuple[ShortText, ...] = ()
+    decided: tuple[Decided, ...] = ()
+    revision: Revision | None = None
+    kinds: tuple[KindRef, ...] = ()
+    more: Allotment | None = None
 
 
 class Opens(Wire, frozen=True):
@@ -106,6 +161,8 @@ class Opens(Wire, frozen=True):
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     key: Annotated[str, Meta(max_length=128, description="Idempotency key, from the step's identity.")] = ""
     reserved_tokens: Count = 0
+    reserved_micros: Count = 0
+    gate: Token | None = None  # the approval that this call uses up
 
 
 class Settles(Wire, frozen=True):
@@ -117,10 +174,11 @@ class Settles(Wire, frozen=True):
 
 
 class Journal(Wire, frozen=True):
-    """One line of a step's log: settles call k and opens call k + 1."""
+    """One line of a step's log: settles call k and opens call k + 1. `asks` wants the allotment raised to this."""
 
     settles: Settles | None = None
     opens: Opens | None = None
+    asks: Allotment | None = None
 
 
 class Claimed(Wire, frozen=True):
@@ -182,11 +240,25 @@ class Revoked(Wire, frozen=True):
     reason: ShortText
 
 
-State = Literal["done", "failed"]
+class Grant(Wire, frozen=True):
+    """The leader's answer to an owner that asked for more: what its work may spend now, all in all. Never less than
+    before; the same as before is a no."""
+
+    claim: Seq
+    allotment: Allotment
+
+
+State = Literal[
+    "done", "failed", "cancelled", "deadline", "out_of_budget", "dependency_failed", "refused", "dead"
+]  # fmt: skip
 
 
 class Final(Wire, frozen=True):
-    """The end of a task, once. `deliverable` and `verdict` prove a `done`."""
+    """The end of a task, once. `deliverable` and `verdict` prove a `done`. `blocked` are planned steps that could not
+    be done for that reason; `unconfirmed` steps whose worker had not said that it stopped when this was written.
+
+    `refused`: the plan cannot run, or intake was closed. `dead`: a step that takes its workers down with it.
+    """
 
     state: State
     reason: Text
@@ -194,16 +266,5 @@ class Final(Wire, frozen=True):
     deliverable: Ref | None = None
     verdict: Ref | None = None
     usage: Usage = Usage()
-
-
-class Lease(Wire, frozen=True):
-    """Leadership. The record expires by the server's own clock (`Nats-TTL`); whoever writes the next one leads."""
-
-    supervisor: Annotated[str, Meta(max_length=128)]
-
-
-class Epoch(Wire, frozen=True):
-    """A new leader's fence for one shard. This record's sequence must be cited by every decision in the shard."""
-
-    supervisor: Annotated[str, Meta(max_length=128)]
-    shard: Annotated[int, Meta(ge=0, le=1_023)]
+    blocked: tuple[Token, ...] = ()
+    unconfirmed: tuple[Token, ...] = ()

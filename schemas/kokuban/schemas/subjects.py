@@ -13,11 +13,17 @@ from typing import NamedTuple
 BOARD = "BOARD"  # the stream
 BOARD_SUBJECTS = "kb.>"
 PAYLOADS = "KOKUBAN_PAYLOADS"  # the object store for content above the inline limit
+CONTROL = "CONTROL"  # the stream of what tenants share: limits of model endpoints, and who holds their slots
+CONTROL_SUBJECTS = "kc.>"
 LEASE = "kb.ctl.lease"
+LIMITS = "kb.ctl.limits"  # what the leader may have under way at once, and how it rates what could run next
+INTAKE = "kb.ctl.intake"  # whether new tasks are taken
+SNAPSHOT = "kb.ctl.snapshot"
 EPOCH_SHARDS = 16
 HINTS = "kl.hint"  # where the server republishes the headers of stored records
 HEARTBEATS = "kl.heartbeat"  # `kl.heartbeat.<role>.<worker>`
 ANNOUNCEMENTS = "kl.artifact"  # `kl.artifact.<task>.<kind>.<name>`
+STOPPED = "kl.stopped"  # `kl.stopped.<task>.<role>.<step>`: its worker let go of it, with everything it had started
 DELTAS = "kl.delta"  # `kl.delta.<task>.<role>.<step>`: what a model is saying right now
 
 TOKEN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
@@ -41,7 +47,9 @@ def token(value: str, field: str) -> str:
 
 
 class Address(NamedTuple):
-    """A board subject, parsed. `kind` is spec, work, step, journal, artifact, final; tokens not in it are ''."""
+    """A board subject, parsed. `kind` is spec, work, step, journal, grant, artifact, gate, control or final; tokens not
+    in it are ''. `rest` is what follows: kind, name and fence of an artifact; the gate and request, decision or vote
+    and person; person and id of a control."""
 
     kind: str
     task: str
@@ -69,6 +77,29 @@ def journal(task: str, role: str, step: str) -> str:
 
 def artifact(task: str, role: str, kind: str, name: str, fence: int) -> str:
     return f"kb.task.{task}.artifact.{role}.{kind}.{name}.{fence}"
+
+
+def grant(task: str, role: str, step: str) -> str:
+    """Where the leader answers an owner that asked for more."""
+    return f"kb.task.{task}.grant.{role}.{step}"
+
+
+def gate_request(task: str, role: str, gate: str) -> str:
+    return f"kb.task.{task}.gate.{role}.{gate}.request"
+
+
+def gate_vote(task: str, role: str, gate: str, person: str) -> str:
+    """One record a person: the second one is refused by the server."""
+    return f"kb.task.{task}.gate.{role}.{gate}.vote.{person}"
+
+
+def gate_decision(task: str, role: str, gate: str) -> str:
+    return f"kb.task.{task}.gate.{role}.{gate}.decision"
+
+
+def control(task: str, person: str, name: str) -> str:
+    """What a person says to a running task: cancel, a fact."""
+    return f"kb.task.{task}.control.{person}.{name}"
 
 
 def final(task: str) -> str:
@@ -99,6 +130,29 @@ def epoch(shard_number: int) -> str:
     return f"kb.ctl.epoch.{shard_number}"
 
 
+def kind(name: str, version: int) -> str:
+    """Where a user's artifact kind is registered, one record a version."""
+    return f"kb.ctl.kind.{name}.{version}"
+
+
+def contract(role: str) -> str:
+    """Where a user's role is registered."""
+    return f"kb.ctl.role.{role}"
+
+
+def endpoint(name: str) -> str:
+    """Who holds the slots of a model endpoint: one compare-and-set chain."""
+    return f"kc.endpoint.{name}"
+
+
+def endpoint_limits(name: str) -> str:
+    return f"kc.limits.{name}"
+
+
+def stopped(task: str, role: str, step: str) -> str:
+    return f"{STOPPED}.{task}.{role}.{step}"
+
+
 def heartbeat(role: str, worker: str) -> str:
     return f"{HEARTBEATS}.{role}.{worker}"
 
@@ -111,7 +165,8 @@ def delta(task: str, role: str, step: str) -> str:
     return f"{DELTAS}.{task}.{role}.{step}"
 
 
-_LENGTHS = {"spec": 4, "final": 4, "work": 6, "step": 6, "journal": 6}
+_LENGTHS = {"spec": 4, "final": 4, "work": 6, "step": 6, "journal": 6, "grant": 6}
+_GATE_RECORDS = {"request": 7, "decision": 7, "vote": 8}
 
 
 def parse(subject: str) -> Address | None:
@@ -124,5 +179,9 @@ def parse(subject: str) -> Address | None:
         role, step = parts[4:6] or ("", "")
         return Address(kind, task, role, step)
     if kind == "artifact" and len(parts) == 8:
+        return Address(kind, task, parts[4], rest=tuple(parts[5:]))
+    if kind == "control" and len(parts) == 6:
+        return Address(kind, task, rest=tuple(parts[4:]))
+    if kind == "gate" and len(parts) >= 7 and _GATE_RECORDS.get(parts[6]) == len(parts):
         return Address(kind, task, parts[4], rest=tuple(parts[5:]))
     return None

@@ -12,12 +12,14 @@ MAX_STEPS = 64
 
 
 class PlanStep(Wire, frozen=True):
-    """One step: who does it, what is wanted, which steps it follows."""
+    """One step: who does it, what is wanted, which steps it follows. An `optional` one may fail: the others go on
+    without what it would have given."""
 
     id: Token
     role: Token
     goal: ShortText
     needs: Annotated[tuple[Token, ...], Meta(max_length=MAX_STEPS)] = ()
+    optional: bool = False
 
 
 class Plan(Wire, frozen=True):
