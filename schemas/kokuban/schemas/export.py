@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kokuban.schemas import gates, records, steering
+from kokuban.schemas import gates, quota, records, steering
 from kokuban.schemas._base import Wire
 from kokuban.schemas.artifacts import KINDS
 from kokuban.schemas.envelope import Record
@@ -37,6 +37,8 @@ BODIES: dict[str, type[Wire]] = {
     "ctl.kind": steering.RegisteredKind,
     "ctl.role": steering.RegisteredRole,
     "ctl.snapshot": steering.Snapshot,
+    "quota.endpoint": quota.Endpoint,
+    "quota.limits": quota.EndpointLimits,
 }
 """Record type to the shape of its body (`task.spec` carries the `task` artifact, `artifact` any kind)."""
 

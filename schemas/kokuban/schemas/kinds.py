@@ -1,4 +1,7 @@
-"""Checking content against its kind. The exported JSON Schema is the authority; the decoder only reads what passed."""
+"""Checking content against its kind. The exported JSON Schema is the authority; the decoder only reads what passed.
+
+A kind is built in (`KINDS`), or registered by a user: then its schema, as it stands on the board, is handed in.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ import jsonschema_rs
 import msgspec
 
 from kokuban.schemas._base import Wire, check_depth
+from kokuban.schemas._compat import incompatible
+from kokuban.schemas._user_schema import DIALECT, MAX_SCHEMA_BYTES, problems_of_schema, validator_of
 from kokuban.schemas.artifacts import KINDS
 
+__all__ = [
+    "DIALECT", "MAX_ARTIFACT_BYTES", "MAX_SCHEMA_BYTES", "UnknownKind", "decode_artifact", "incompatible", "problems",
+    "problems_of_schema", "schema_of",
+]  # fmt: skip
 MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
 
 
@@ -44,9 +53,14 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Wire]:
     return msgspec.json.Decoder(KINDS[kind])
 
 
-def problems(kind: str, data: bytes | msgspec.Raw, *, most: int = 5) -> tuple[str, ...]:
-    """Why `data` is no valid artifact of `kind`: empty when it is one. Each reason names the field. Never raises."""
-    if kind not in KINDS:
+def problems(
+    kind: str, data: bytes | msgspec.Raw, *, most: int = 5, schema: bytes | None = None
+) -> tuple[str, ...]:
+    """Why `data` is no valid artifact of `kind`: empty when it is one. Each reason names the field. Never raises.
+
+    `schema` is a registered kind's JSON Schema, one that `problems_of_schema` passed; a built-in kind has its own.
+    """
+    if schema is None and kind not in KINDS:
         return (f"kind: {kind!r} is unknown; this release knows {', '.join(KINDS)}",)
     if len(bytes(data)) > MAX_ARTIFACT_BYTES:
         return (f"{kind}: {len(bytes(data))} bytes is above the limit of {MAX_ARTIFACT_BYTES}",)
@@ -55,8 +69,11 @@ def problems(kind: str, data: bytes | msgspec.Raw, *, most: int = 5) -> tuple[st
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         return (f"{kind}: not JSON: {error}",)
-    if not _validator(kind).is_valid(value):
-        return _explain(kind, value, most)
+    validator = _validator(kind) if schema is None else validator_of(schema)
+    if not validator.is_valid(value):
+        return _explain(kind, validator, value, most)
+    if schema is not None:
+        return ()
     try:
         decode_artifact(kind, data)
     except msgspec.ValidationError as error:  # the one thing the schema allows and we do not: 1.0 for 1
@@ -64,9 +81,9 @@ def problems(kind: str, data: bytes | msgspec.Raw, *, most: int = 5) -> tuple[st
     return ()
 
 
-def _explain(kind: str, value: Any, most: int) -> tuple[str, ...]:
+def _explain(kind: str, validator: Any, value: Any, most: int) -> tuple[str, ...]:
     found: list[str] = []
-    for error in _validator(kind).iter_errors(value):
+    for error in validator.iter_errors(value):
         where = ".".join(str(part) for part in error.instance_path)
         found.append(f"{kind}.{where}: {error.message[:300]}" if where else f"{kind}: {error.message[:300]}")
         if len(found) == most:

@@ -128,7 +128,7 @@ class WorkOrder(Wire, frozen=True):
     this same work, whose journal the owner takes up (0: none). `scope` says how much of the task's work
     is in the tree once this step is done. `facts` is what people said meanwhile, `decided` how this work's gates ended,
     `revision` why a plan is made again, `kinds` the registered kinds among `produces`. `more` says that the owner may
-    ask for more than `allotment`, up to it.
+    ask for more than `allotment`, up to it; `budgeted` that a budget applies, so that no call may go unreserved.
     """
 
     reg: Seq
@@ -150,6 +150,7 @@ class WorkOrder(Wire, frozen=True):
     revision: Revision | None = None
     kinds: tuple[KindRef, ...] = ()
     more: Allotment | None = None
+    budgeted: bool = False
 
 
 class Opens(Wire, frozen=True):
@@ -227,17 +228,24 @@ class Failed(Wire, frozen=True):
     paths: tuple[Path, ...] = ()
 
 
+State = Literal[
+    "done", "failed", "cancelled", "deadline", "out_of_budget", "dependency_failed", "refused", "dead"
+]  # fmt: skip
+
+
 class Released(Wire, frozen=True):
     """The leader takes the step back from an owner that fell silent, or replaces a lost order. A new order follows."""
 
-    why: Literal["silent", "lost", "deadline", "moved"]
+    why: Literal["silent", "lost", "deadline", "moved", "replaced"]
     reason: ShortText
 
 
 class Revoked(Wire, frozen=True):
-    """The leader seals the step: nothing more is wanted from it."""
+    """The leader seals the step: nothing more is wanted from it. `ends` is the end that its task is about to have, so
+    that a next leader carries it through."""
 
     reason: ShortText
+    ends: State = "failed"
 
 
 class Grant(Wire, frozen=True):
@@ -246,11 +254,6 @@ class Grant(Wire, frozen=True):
 
     claim: Seq
     allotment: Allotment
-
-
-State = Literal[
-    "done", "failed", "cancelled", "deadline", "out_of_budget", "dependency_failed", "refused", "dead"
-]  # fmt: skip
 
 
 class Final(Wire, frozen=True):

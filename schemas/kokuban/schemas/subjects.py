@@ -26,6 +26,11 @@ ANNOUNCEMENTS = "kl.artifact"  # `kl.artifact.<task>.<kind>.<name>`
 STOPPED = "kl.stopped"  # `kl.stopped.<task>.<role>.<step>`: its worker let go of it, with everything it had started
 DELTAS = "kl.delta"  # `kl.delta.<task>.<role>.<step>`: what a model is saying right now
 
+SERVER_API = "$JS.API"  # where JetStream is asked about the streams of one's own account
+MEMBERS_API = "$JS.board.API"  # the same for who is not in the board's account, so has no JetStream of their own
+CONTROL_API = "$JS.control.API"  # about the stream CONTROL, when that lies in an account of its own
+ACKS = "$JS.ACK"
+
 TOKEN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 """As JSON Schema writes it (ECMA 262)."""
 TOKEN_PYTHON = TOKEN[:-1] + r"\Z"

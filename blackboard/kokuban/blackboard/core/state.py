@@ -6,9 +6,28 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kokuban.schemas import Failed, Final, Opens, Plan, Ref, TaskSpec, Usage, Verdict, WorkOrder, subjects
+from kokuban.schemas import (
+    Allotment,
+    BoardLimits,
+    Decision,
+    Failed,
+    Final,
+    Gate,
+    Intake,
+    Opens,
+    Plan,
+    Ref,
+    Revoked,
+    TaskSpec,
+    Tombstone,
+    Usage,
+    Verdict,
+    Vote,
+    WorkOrder,
+    subjects,
+)
 
-Status = Literal["ordered", "claimed", "done", "refused", "failed", "released", "revoked"]
+Status = Literal["ordered", "claimed", "done", "refused", "failed", "released", "revoked", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,10 @@ class Step:
     `reg` is the register's last sequence whoever wrote it: the next order and every compare-and-set cite it. `fence` is
     the valid claim's sequence, 0 without one. `why` is the class of a release or failure, `reasons` are for people.
     `stored` holds artifacts written outside the commit, by kind, name and digest, until the attempt ends.
+
+    `usage` is that of all attempts, `begun` what it was when the present work began (an attempt and those that take it
+    up). `granted` is what the leader raised its allotment to, `asks` what the owner asked for and has no answer to yet.
+    `gate` is what a waiting step waits for. `revoked` says which end its task was about to have.
     """
 
     id: str
@@ -49,7 +72,18 @@ class Step:
     failure: Failed | None = None
     opened: Opens | None = None
     usage: Usage = Usage()
+    begun: Usage = Usage()
+    granted: Allotment | None = None
+    asks: Allotment | None = None
+    gate: str = ""
+    revoked: Revoked | None = None
     stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
+
+    @property
+    def allotment(self) -> Allotment:
+        """What the present work may spend in all."""
+        assert self.order is not None
+        return self.granted or self.order.allotment
 
     @property
     def running(self) -> bool:
@@ -65,9 +99,33 @@ class Step:
 
 
 @dataclass(slots=True)
+class GateState:
+    """A gate, by whom it was asked for (`step`, '' for one on an artifact), and what people said so far.
+
+    `bound` is the digest of the gate: votes and the decision name it. `used` is the number of the call that used the
+    approval up, 0 while none has.
+    """
+
+    gate: Gate
+    bound: str
+    role: str
+    step: str
+    seq: int
+    time: float
+    votes: dict[str, Vote] = field(default_factory=dict)
+    decision: Decision | None = None
+    used: int = 0
+
+
+@dataclass(slots=True)
 class Task:
     """A task. `artifacts` holds the admitted ones by digest; `verdicts` the judgements by the digest they name;
-    `registers` the last sequence on each step register, by role and step, whoever wrote it."""
+    `registers` the last sequence on each step register, by role and step, whoever wrote it.
+
+    `children` are the tasks that name it as their parent, `dependents` those that wait for its end. `tree_usage` is
+    what it and all tasks below it have spent. `cancel` is the reason a person gave, `facts` what people added.
+    `admissible` is false for one that was stored while intake was closed. `deadline` is an instant of the server's clock.
+    """
 
     id: str
     spec: TaskSpec
@@ -81,16 +139,31 @@ class Task:
     plan: Plan | None = None
     final: Final | None = None
     final_seq: int = 0
+    final_time: float = 0.0
     last_seq: int = 0
+    parent: str | None = None
+    children: list[str] = field(default_factory=list)
+    dependents: list[str] = field(default_factory=list)
+    usage: Usage = Usage()
+    tree_usage: Usage = Usage()
+    cancel: str | None = None
+    facts: list[str] = field(default_factory=list)
+    gates: dict[str, GateState] = field(default_factory=dict)
+    deadline: float | None = None
+    admissible: bool = True
+    dropped: bool = False
+    tombstone: Tombstone | None = None
 
     @property
-    def usage(self) -> Usage:
-        return sum((step.usage for step in self.steps.values()), Usage())
+    def tenant(self) -> str:
+        return self.spec.tenant
 
 
 @dataclass(slots=True)
 class Board:
-    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps by role.
+    """All tasks, and what decisions are fenced on. `running` counts ordered and claimed steps by role, `under_way`
+    names them by task and step; `spent` is what each tenant's tasks have spent. `kinds` (kind, version: schema) and
+    `roles` (role: contract) are what users registered.
 
     `filtered` says that this is a reading of one task's subjects: the epochs are not in it, and what the server checked
     when it stored a decision stands.
@@ -99,6 +172,12 @@ class Board:
     tasks: dict[str, Task] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     running: Counter[str] = field(default_factory=Counter)
+    under_way: dict[tuple[str, str], Step] = field(default_factory=dict)
+    spent: dict[str, Usage] = field(default_factory=dict)
+    limits: BoardLimits = field(default_factory=BoardLimits)
+    intake: Intake | None = None
+    kinds: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
     last_seq: int = 0
     ignored: int = 0
     filtered: bool = False

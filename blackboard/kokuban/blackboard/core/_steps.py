@@ -1,0 +1,224 @@
+"""The fold, step by step: orders, claims, the owner's writes, and what the leader does to a register."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kokuban.blackboard.core._context import (
+    Applied,
+    Context,
+    Ignored,
+    book,
+    check_epoch,
+    committed,
+    move,
+    owned,
+    settled,
+    worst,
+)
+from kokuban.blackboard.core.admission import Candidate, reasons_against
+from kokuban.blackboard.core.state import Artifact, GateState, Status, Step, Task
+from kokuban.schemas import (
+    Claimed,
+    Done,
+    Failed,
+    Grant,
+    Journal,
+    Opens,
+    Plan,
+    Ref,
+    Released,
+    Result,
+    Revoked,
+    Usage,
+    Verdict,
+    Waiting,
+    WorkOrder,
+    digest,
+    encode,
+)
+from kokuban.schemas.kinds import decode_artifact
+
+
+def order(at: Context) -> Applied:
+    check_epoch(at)
+    body = msgspec.json.decode(at.record.body, type=WorkOrder)
+    role, name = at.record.role or "", at.record.step or ""
+    step = at.step or Step(name, role, reg=at.task.registers.get((role, name), 0))
+    if body.reg != step.reg:
+        raise Ignored(f"the register is at {step.reg}, the order says {body.reg}")
+    # Who reads one task alone cannot tell that a revocation was a past leader's; that an order follows it says so.
+    if step.running or (step.status == "revoked" and not at.board.filtered):
+        raise Ignored(f"the step is {step.status}")
+    if at.record.attempt != step.attempt + 1:
+        raise Ignored(f"attempt {at.record.attempt} does not follow {step.attempt}")
+    at.task.steps[step.id] = step
+    step.attempt, step.order = at.record.attempt, body
+    step.order_seq = at.message.seq
+    step.fence, step.worker, step.reasons, step.why, step.failure, step.opened = 0, "", (), "", None, None
+    step.granted, step.asks, step.gate, step.revoked = None, None, "", None
+    if not body.resumes:
+        step.begun = step.usage
+    move(at, step, "ordered")
+    return Applied(at.task, at.record)
+
+
+def claimed(at: Context) -> Applied:
+    step, body = at.step, msgspec.json.decode(at.record.body, type=Claimed)
+    if step is None or step.status != "ordered" or step.order is None:
+        raise Ignored("nothing to claim")
+    if body.order != step.order_seq or not (body.reg == step.order.reg == at.before):
+        raise Ignored("the claim is for another order")
+    if at.record.attempt != step.attempt:
+        raise Ignored("the claim is for another attempt")
+    step.fence, step.claim_time, step.worker = at.message.seq, at.message.time, at.record.worker or ""
+    step.opened = body.opens
+    move(at, step, "claimed")
+    return Applied(at.task, at.record)
+
+
+def journal(at: Context) -> Applied:
+    owner = owned(at.step, at.record)
+    if owner.moved:
+        raise Ignored("the register has moved")
+    body = msgspec.json.decode(at.record.body, type=Journal)
+    if body.opens is not None and body.opens.gate is not None:
+        _use(at.task, owner, body.opens)
+    book(at.board, at.task, owner, settled(owner, body))
+    owner.opened, owner.asks = body.opens, body.asks
+    return Applied(at.task, at.record)
+
+
+def _use(task: Task, owner: Step, opens: Opens) -> None:
+    """An approval is used up by one call; whoever takes the work up again opens the same call."""
+    gate = task.gates.get(opens.gate or "")
+    if gate is None or gate.step != owner.id or gate.decision is None or gate.decision.outcome != "approved":
+        raise Ignored(f"gate {opens.gate}: nobody approved this call")
+    if (gate.gate.call, gate.gate.tool) != (opens.call, opens.tool) or gate.used not in (0, opens.call):
+        raise Ignored(f"gate {opens.gate}: the approval is for another call")
+    gate.used = opens.call
+
+
+def granted(at: Context) -> Applied:
+    check_epoch(at)
+    step, body = at.step, msgspec.json.decode(at.record.body, type=Grant)
+    if step is None or step.status != "claimed" or step.fence != body.claim or step.asks is None:
+        raise Ignored("nobody asked")
+    step.granted, step.asks = body.allotment, None
+    return Applied(at.task, at.record)
+
+
+def artifact(at: Context) -> Applied:
+    kind, name, fence = at.address.rest
+    owner = owned(at.task.steps.get(at.record.step or ""), at.record)
+    if str(owner.fence) != fence or owner.moved or owner.role != at.address.role:
+        raise Ignored("the fence is not the claim's")
+    owner.stored[(kind, name, at.record.sha256)] = bytes(at.record.body)
+    return Applied(at.task, at.record)
+
+
+def done(at: Context) -> Applied:
+    owner = committed(at)
+    body = msgspec.json.decode(at.record.body, type=Done)
+    _ended(at, owner, settled(owner, body) + body.usage)
+    candidates = [_candidate(result, owner) for result in body.results]
+    owner.stored = {}
+    assert owner.order is not None
+    reasons = reasons_against(candidates, owner.order, owner.role, at.task.artifacts)
+    if reasons:
+        move(at, owner, "refused")
+        owner.reasons = reasons
+        return Applied(at.task, at.record, refused=reasons)
+    move(at, owner, "done")
+    who = (owner.role, owner.worker, owner.attempt, owner.fence)
+    owner.results = tuple(
+        Artifact(Ref(owner.id, c.kind, c.name, c.digest, at.message.seq), *who, result.derived_from, c.body or b"")
+        for c, result in zip(candidates, body.results, strict=True)
+    )
+    for one in owner.results:
+        _admit(at.task, one)
+    return Applied(at.task, at.record, admitted=owner.results)
+
+
+def _candidate(result: Result, owner: Step) -> Candidate:
+    """A result with its content, from the commit itself or from the record that was stored before it."""
+    if not isinstance(result.body, msgspec.UnsetType):
+        content: bytes | None = bytes(result.body)
+    else:
+        content = owner.stored.get((result.kind, result.name, result.digest))
+    return Candidate(result.kind, result.name, result.digest, content)
+
+
+def _admit(task: Task, one: Artifact) -> None:
+    task.artifacts[one.ref.digest] = one
+    if one.ref.kind not in ("plan", "verdict"):
+        return
+    content = decode_artifact(one.ref.kind, one.body)
+    if isinstance(content, Plan):
+        task.plan = content
+    else:
+        assert isinstance(content, Verdict)
+        task.verdicts[content.subject.digest] = (one, content)
+
+
+def failed(at: Context) -> Applied:
+    owner = committed(at)
+    body = msgspec.json.decode(at.record.body, type=Failed)
+    _ended(at, owner, settled(owner, body) + body.usage)
+    owner.failure, owner.stored = body, {}
+    owner.why, owner.reasons = body.why, (body.reason,)
+    move(at, owner, "failed")
+    return Applied(at.task, at.record)
+
+
+def waiting(at: Context) -> Applied:
+    """The owner let the step go until people have decided. A gate of that name that was decided about something else
+    would be a fault of the owner's program."""
+    owner = committed(at)
+    body = msgspec.json.decode(at.record.body, type=Waiting)
+    _ended(at, owner, settled(owner, body) + body.usage)
+    owner.stored = {}
+    gate, bound = body.gate, digest(encode(body.gate))
+    known = at.task.gates.get(gate.id)
+    if known is None or (known.decision is None and known.step == owner.id and known.bound != bound):
+        at.task.gates[gate.id] = GateState(gate, bound, owner.role, owner.id, at.message.seq, at.message.time)
+    elif known.bound != bound:
+        owner.failure = Failed("bug", f"gate {gate.id} was about something else before")
+        owner.why, owner.reasons = "bug", (owner.failure.reason,)
+        move(at, owner, "failed")
+        return Applied(at.task, at.record)
+    owner.gate = gate.id
+    move(at, owner, "waiting")
+    return Applied(at.task, at.record)
+
+
+def _ended(at: Context, owner: Step, usage: Usage) -> None:
+    book(at.board, at.task, owner, usage)
+    owner.opened, owner.asks = None, None
+
+
+def released(at: Context) -> Applied:
+    body = msgspec.json.decode(at.record.body, type=Released)
+    return _taken_back(at, "released", body.why, body.reason)
+
+
+def revoked(at: Context) -> Applied:
+    body = msgspec.json.decode(at.record.body, type=Revoked)
+    applied = _taken_back(at, "revoked", "revoked", body.reason)
+    assert at.step is not None
+    at.step.revoked = body
+    return applied
+
+
+def _taken_back(at: Context, status: Status, why: str, reason: str) -> Applied:
+    """The server checks the register of these, not the epoch. A past leader's has moved the register, and that is all:
+    the one who leads takes the step back as moved. A call that was under way counts at its worst."""
+    check_epoch(at)
+    step = at.step
+    if step is None or not (step.running or (step.status == "waiting" and status == "revoked")):
+        raise Ignored("nothing to take back")
+    book(at.board, at.task, step, worst(step.opened))
+    step.opened, step.asks = None, None
+    move(at, step, status)
+    step.why, step.reasons, step.stored = why, (reason,), {}
+    return Applied(at.task, at.record)

@@ -1,0 +1,47 @@
+"""The fold of a task's beginning and end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored, book, check_epoch, move, worst
+from kokuban.blackboard.core.state import Board, Task
+from kokuban.schemas import Final, Record, TaskSpec
+from kokuban.schemas.kinds import decode_artifact
+
+
+def spec(board: Board, task_id: str, message: Stored, record: Record) -> Applied:
+    if record.type != "task.spec" or record.task != task_id:
+        raise Ignored("no task spec")
+    if task_id in board.tasks:
+        raise Ignored("the task exists")
+    body = decode_artifact("task", record.body)
+    assert isinstance(body, TaskSpec)
+    task = Task(task_id, body, message.seq, message.time, record.principal or "", last_seq=message.seq)
+    task.parent = record.parent
+    task.admissible = board.intake is None or board.intake.open
+    if body.deadline_seconds is not None:
+        task.deadline = message.time + body.deadline_seconds
+    board.tasks[task_id] = task
+    if record.parent in board.tasks:
+        board.tasks[record.parent].children.append(task_id)
+    for earlier in body.after:
+        if earlier in board.tasks:
+            board.tasks[earlier].dependents.append(task_id)
+    return Applied(task, record)
+
+
+def final(at: Context) -> Applied:
+    check_epoch(at)
+    task = at.task
+    task.final, task.final_seq = msgspec.json.decode(at.record.body, type=Final), at.message.seq
+    task.final_time = at.message.time
+    for step in task.steps.values():
+        if step.running:
+            book(at.board, task, step, worst(step.opened))
+            move(at, step, "revoked")
+        step.results = tuple(replace(artifact, body=b"") for artifact in step.results)
+    task.artifacts = {digest: replace(artifact, body=b"") for digest, artifact in task.artifacts.items()}
+    return Applied(task, at.record)
