@@ -14,141 +14,16 @@ import pytest
 
 from kokuban.agents._answer import OBJECTIONS_ALLOWED, Answer
 from kokuban.agents._tape import InDoubt
-from kokuban.agents._work import StepFailed, Work
-from kokuban.agents.loop import Calls, Final, Loop, Wrong
-from kokuban.agents.models import Call, CallContext, Message, Meter, ModelRefused, Reply, Request, Usage
-from kokuban.agents.tools import Observation, Registry, Tool, ToolContext, ToolError
+from kokuban.agents._work import StepFailed
+from kokuban.agents.loop import Loop
+from kokuban.agents.models import CallContext, Message, Meter, ModelRefused, Reply, Request
+from kokuban.agents.tools import Observation, Registry, Tool, ToolContext
 from kokuban.blackboard.wire import Bus
-from kokuban.schemas import Allotment
+from support.bench import DONE, OBJECT, OPTIONAL, Bench, Benches, Says, Talk, call, says
 from support.desk import Desk
 from support.nats_server import NatsServer
 
 pytestmark = pytest.mark.anyio
-
-OBJECT = {
-    "type": "object", "additionalProperties": False, "required": ["path"],
-    "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}},
-}  # fmt: skip
-OPTIONAL = {"type": "object", "properties": {"limit": {"type": "integer"}}}
-
-
-class Says:
-    """A model that says what a test wants, in order; the last for ever."""
-
-    name = "test"
-    context_tokens = None
-
-    def __init__(self, *replies: Reply | BaseException) -> None:
-        self.replies = list(replies)
-        self.asked = 0
-
-    async def call(self, request: Request, context: CallContext, progress: object) -> Reply:
-        self.asked += 1
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
-
-    async def aclose(self) -> None: ...
-
-
-def says(*calls: Call, content: str = "", truncated: bool = False, tokens: int = 10) -> Reply:
-    return Reply(content=content, usage=Usage(tokens, 0), model="test", calls=calls, truncated=truncated)
-
-
-def call(name: str, arguments: Any = "", *, problem: str | None = None) -> Call:
-    return Call(f"id-{name}", name, arguments, problem)
-
-
-DONE = says(content="done")
-
-
-class Talk:
-    """A dialog that shows nothing and keeps what it is told."""
-
-    def __init__(self, *, object_times: int = 0) -> None:
-        self.seen: list[Observation] = []
-        self.objections: list[str] = []
-        self._object_times = object_times
-        self._turn = 0
-
-    async def request(self) -> Request:
-        self._turn += 1
-        return Request(messages=(Message("user", f"turn {self._turn}"),), max_output_tokens=100)
-
-    def read(self, reply: Reply) -> Final | Calls | Wrong:
-        if reply.calls:
-            return Calls(reply.calls)
-        return Final(reply.content) if reply.content else Wrong("say something")
-
-    async def accept(self, value: Any) -> str | None:
-        self._object_times -= 1
-        return "not yet" if self._object_times >= 0 else None
-
-    async def observe(self, call: Call, observation: Observation) -> None:
-        self.seen.append(observation)
-
-    def standing(self) -> str:
-        return ""
-
-    def finished(self) -> Final | None:
-        return None
-
-    def object(self, text: str) -> None:
-        self.objections.append(text)
-
-
-class Bench:
-    """Work with tools that count their runs, and a loop over it."""
-
-    def __init__(self, work: Work, folder: Path) -> None:
-        self.work = work
-        self.ran: list[tuple[str, Mapping[str, Any]]] = []
-        self.context = ToolContext(folder, folder)
-        self.tools = Registry([
-            Tool("look", "", OBJECT, self._run("look")),
-            Tool("list", "", OPTIONAL, self._run("list")),
-            Tool("change", "", OBJECT, self._run("change"), tier="write", effect="keyed"),
-            Tool("mail", "", OPTIONAL, self._run("mail"), tier="write", effect="other"),
-            Tool("wire_money", "", OPTIONAL, self._run("wire_money"), tier="consequential", effect="other"),
-            Tool("fails", "", OPTIONAL, self._run("fails")),
-        ])  # fmt: skip
-
-    def _run(self, name: str) -> Any:
-        async def run(context: ToolContext, arguments: Mapping[str, Any]) -> str:
-            self.ran.append((name, dict(arguments)))
-            if name == "fails":
-                raise ToolError("it cannot")
-            return f"{name} ran"
-
-        return run
-
-    async def run(self, *replies: Reply | BaseException, talk: Talk | None = None) -> Any:
-        self.model = Says(*replies)
-        self.work.meter = Meter(self.model)
-        self.talk = talk or Talk()
-        return await Loop(self.work, self.talk, self.tools, self.context).run()
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.ran]
-
-
-class Benches:
-    """A desk that gives benches."""
-
-    def __init__(self, desk: Desk, folder: Path) -> None:
-        self.desk, self.folder, self.fence, self.attempt = desk, folder, 0, 0
-
-    async def __call__(self, *, resumes: bool = False, **allotment: int) -> Bench:
-        reg = await self.desk.release(self.fence) if self.fence else 0
-        self.attempt += 1
-        seq = await self.desk.order(
-            attempt=self.attempt, reg=reg, allotment=Allotment(**allotment), resumes=1 if resumes else 0
-        )
-        owner = await self.desk.claimed(seq)
-        self.fence = owner.fence
-        return Bench(await self.desk.work(owner, self.folder), self.folder)
 
 
 @pytest.fixture
@@ -335,13 +210,6 @@ async def test_a_tool_that_fails_is_data_and_its_call_counts(bench: Benches) -> 
     assert b.work.ledger.spent.tool_calls == 1
 
 
-async def test_what_cannot_be_undone_needs_a_person(bench: Benches) -> None:
-    b = await bench()
-    await b.run(says(call("wire_money")), DONE)
-    assert b.ran == []
-    assert "approval" in b.talk.seen[0].text
-
-
 async def test_several_calls_in_one_reply_get_one_result_each_in_order(bench: Benches) -> None:
     b = await bench()
     await b.run(says(call("list"), call("nope"), call("look", "{"), call("fails"), call("list", '{"limit":1}')), DONE)
@@ -360,7 +228,7 @@ async def test_after_a_crash_settled_calls_are_neither_bought_nor_run_again(benc
     assert await second.run(DONE) == "done"
     assert second.model.asked == 1
     assert second.ran == []
-    assert second.work.ledger.spent.model_calls == 3
+    assert second.work.ledger.spent.model_calls == 4  # the one that was under way counts as bought
     assert second.work.ledger.spent.tool_calls == 2
 
 

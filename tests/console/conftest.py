@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import structlog
+
+from kokuban.console.main import main
+
+
+class Said(NamedTuple):
+    """What a command ended with, and said on standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """Its output as one JSON object a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
 
 COMMAND = [sys.executable, "-m", "kokuban.console.main"]
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -66,6 +84,27 @@ def started(tmp_path: Path, clean_env: dict[str, str]) -> Iterator[Callable[...,
     for process in processes:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, clean_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    """Runs a command in this process, which is thirty times faster: `here("status", "--json")`."""
+    for name in os.environ.keys() - clean_env.keys():
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    handlers = logging.getLogger().handlers[:]
+
+    def run(*arguments: object) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert isinstance(ended.value.code, int)
+        return Said(ended.value.code, *capsys.readouterr())
+
+    yield run
+    logging.getLogger().handlers[:] = handlers
+    structlog.reset_defaults()
 
 
 @pytest.fixture

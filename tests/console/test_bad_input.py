@@ -76,6 +76,21 @@ USAGE = {
     "no such role": (("worker", "poet"), "planner"),
     "no such role for up": (("up", "--roles", "coder,poet"), "'poet'"),
     "no role for up": (("up", "--roles", ","), "name at least one"),
+    "a budget of nothing known": ((*RUN, "--budget", "token=5"), "tokens, usd, steps, tool-calls, seconds"),
+    "an empty budget": (("submit", "x", "--budget", ""), "is not NAME=NUMBER"),
+    "a budget below nothing": (("submit", "x", "--budget", "tokens=-1"), "0 or more"),
+    "a budget twice": (("submit", "x", "--budget", "usd=1,usd=2"), "usd is given twice"),
+    "a budget too fine": (("submit", "x", "--budget", "usd=0.0000001"), "to the millionth"),
+    "a budget in words": (("submit", "x", "--budget", "usd=nan"), "to the millionth"),
+    "a budget beyond numbers": (("submit", "x", "--budget", "tokens=99999999999999999999"), "a whole number"),
+    "a deadline in no unit": (("submit", "x", "--deadline", "2w"), "such as 90s, 30m, 2h or 7d"),
+    "a deadline at once": (("submit", "x", "--deadline", "0"), "1 second to 365 days"),
+    "a deadline too late": (("submit", "x", "--deadline", "366d"), "1 second to 365 days"),
+    "a tenant that is no name": (("submit", "x", "--tenant", "A B"), "tenant: 'A B' is not a name"),
+    "a task after none": (("submit", "x", "--after", "a.b"), "after: 'a.b' is not a name"),
+    "a kind that is no name": (("submit", "x", "--approve", "*"), "approve: '*' is not a name"),
+    "nobody to approve": (("submit", "x", "--votes", "0"), "--votes"),
+    "too urgent": (("submit", "x", "--priority", "101"), "--priority"),
     "no such example": (("demo", "--example", "../.."), "fix-a-bug"),
 }  # fmt: skip
 
@@ -231,15 +246,26 @@ def test_debugging_shows_where(kokuban: Run) -> None:
     assert "Traceback" in run.stderr
 
 
+def commands(group: click.Group, context: click.Context) -> Iterator[tuple[list[str], click.Command, click.Context]]:
+    """Every command below a group that is no group itself, with the words that name it."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            with click.Context(command, info_name=name, parent=context) as below:
+                for words, one, at in commands(command, below):
+                    yield [name, *words], one, at
+        else:
+            yield [name], command, context
+
+
 def test_help_has_an_example_that_parses(kokuban: Run) -> None:
     with click.Context(main, info_name="kokuban") as context:
-        for name in main.list_commands(context):
-            command = main.get_command(context, name)
-            assert command is not None
-            assert command.epilog is not None
-            word, program, *arguments = shlex.split(command.epilog)
-            assert (word, program, arguments[0]) == ("Example:", "kokuban", name)
-            command.make_context(name, arguments[1:], parent=context)
+        for words, command, at in commands(main, context):
+            assert command.epilog is not None, words
+            first, program, *arguments = shlex.split(command.epilog)
+            assert (first, program, arguments[: len(words)]) == ("Example:", "kokuban", words)
+            command.make_context(words[-1], arguments[len(words) :], parent=at)
     shown = kokuban("--help")
     assert shown.returncode == 0
     assert "Exit codes" in shown.stdout

@@ -17,11 +17,14 @@ from kokuban.agents.models import ModelConfigError
 from kokuban.blackboard import (
     CannotConnect,
     Event,
+    InvalidRequest,
     InvalidTask,
     KeyInUse,
     NoAnswer,
+    NoSuchGate,
     NoSuchTask,
     Refused,
+    StoreFull,
     WorkspaceError,
 )
 from kokuban.blackboard.wire.embedded import EmbeddedServerError
@@ -135,6 +138,9 @@ async def test_a_file_has_no_reader_that_could_go(tmp_path: Path) -> None:
         (ModelConfigError("needs a key"), 2, "needs a key"),
         (NoSuchTask("task: there is no 't'"), 2, "there is no"),
         (InvalidName("task: 'a.b' is not a name"), 2, "not a name"),
+        (NoSuchGate("gate: there is no 'g'"), 2, "there is no"),
+        (InvalidRequest("text: it is empty"), 2, "it is empty"),
+        (StoreFull("store: it is full"), 3, "store: it is full"),
         (click.UsageError("no such option"), 2, "no such option"),
         (CannotConnect("NATS: no connection to nats://h:1"), 3, "no connection"),
         (Refused(10058, "name in use"), 3, "NATS: name in use (10058)"),

@@ -11,10 +11,12 @@ from core import contents
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.schemas import (
     Claimed,
+    Control,
     Done,
     Epoch,
     Failed,
     Final,
+    Gate,
     Journal,
     Lease,
     Opens,
@@ -26,6 +28,8 @@ from kokuban.schemas import (
     TaskSpec,
     Teammate,
     Usage,
+    Vote,
+    Waiting,
     Wire,
     WorkOrder,
     digest,
@@ -33,6 +37,8 @@ from kokuban.schemas import (
     seal,
     subjects,
 )
+from kokuban.supervisor import Allow, Ask, Decide
+from kokuban.supervisor._publish import record_of
 
 Output = tuple[str, Wire]
 """Name and artifact."""
@@ -134,6 +140,31 @@ class History:
 
     def revoke(self, step: str, reason: str = "the task has failed", **fields: object) -> Applied:
         return self._register(step, Revoked(reason), "step.revoked", fence=self.fence, **fields)
+
+    def decided(self, command: Allow | Ask | Decide) -> Applied:
+        """The leader's word on a gate, or its answer to an owner that asked for more."""
+        draft = record_of(
+            self.board.tasks[self.task], command, op=f"op-{self.last + 1}", worker="s-1",
+            time="2026-01-01T00:00:00.000+00:00", epoch=self.fence,
+        )  # fmt: skip
+        return self.put(draft.subject, draft.data)
+
+    def say(self, op: str, text: str = "", *, person: str = "ann", **fields: object) -> Applied:
+        """A person's word to the task: cancel, inject or drop."""
+        body = Control(op, text)  # type: ignore[arg-type]
+        return self.write(subjects.control(self.task, person, f"c-{self.last}"), body, "task.control", **fields)
+
+    def vote(
+        self, gate: str, vote: str = "approve", text: str = "", *, person: str = "ann", **fields: object
+    ) -> Applied:
+        at = self.board.tasks[self.task].gates[gate]
+        body = Vote(vote, fields.pop("bound", at.bound), text)  # type: ignore[arg-type]
+        subject = subjects.gate_vote(self.task, at.role, gate, person)
+        return self.write(subject, body, "gate.vote", **{"role": at.role, "principal": person, **fields})
+
+    def wait(self, step: str, gate: Gate, **fields: object) -> Applied:
+        """The owner lets the step go until people have decided."""
+        return self._register(step, Waiting(gate), "step.waiting", **{"fence": self.registers[step].fence, **fields})
 
     def final(self, body: Final | None = None, **fields: object) -> Applied:
         body = body or Final("failed", "it cannot be done")

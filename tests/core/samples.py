@@ -39,6 +39,7 @@ from kokuban.schemas import (
     WorkOrder,
     digest,
 )
+from kokuban.schemas.quota import Endpoint, EndpointLimits, Holder, Moment, Waiter
 
 D1, D2 = digest(b"one"), digest(b"two")
 RAW = msgspec.Raw(b'{"a":[1,2.5,"\xc3\xa9"]}')
@@ -76,4 +77,8 @@ SAMPLES: dict[str, Wire] = {
     "task.final": Final("done", "all passed", True, REF, REF, USAGE),
     "ctl.lease": Lease("s-1"),
     "ctl.epoch": Epoch("s-1", 3),
+    "quota.endpoint": Endpoint(
+        (Holder("h-1", "w-1", 100.5, 7),), (Moment(99.0, 2, 30),), (Waiter("h-2", "w-2", 104.0),), 101.0
+    ),
+    "quota.limits": EndpointLimits(2, 60, 1_000),
 }  # fmt: skip

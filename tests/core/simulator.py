@@ -18,7 +18,10 @@ from kokuban.blackboard.core import Applied, Artifact, Task
 from kokuban.schemas import Deliverable, Failed, Plan, Ref, TaskSpec, Verdict, WorkOrder, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
 from kokuban.schemas.kinds import decode_artifact
-from kokuban.supervisor import Command, End, Limits, Order, Release, decide
+from kokuban.supervisor import Agenda, Command, End, Limits, Offer, Order, Release, Revoke, decide
+from kokuban.supervisor._budget import Short
+from kokuban.supervisor._room import Room
+from kokuban.supervisor.decide import fitted
 
 MOST_COMMANDS = 1_500
 
@@ -95,13 +98,13 @@ class Simulator:
     def run(self) -> Task:
         """To the end; returns the task."""
         while self.task.final is None:
-            commands, starved = self.decide()
+            commands, waiting = self.decide()
             for command in commands:
                 if self.interleave and self.choose(3) == 0:
                     self.work()
                 self.carry_out(command)
             if not commands and not self.work():
-                raise AssertionError(f"stuck; waiting for {starved}: {self.states()}")
+                raise AssertionError(f"stuck; {waiting} offers wait: {self.states()}")
             assert len(self.commands) < MOST_COMMANDS, self.states()
         return self.task
 
@@ -112,17 +115,38 @@ class Simulator:
 
     # ------------------------------------------------------------------ the leader
 
-    def decide(self) -> tuple[list[Command], set[str]]:
-        running = self.history.board.running
-        free = {role: contract.limits.concurrency - running[role] for role, contract in self.crew.items()}
-        before, again = copy.deepcopy(self.task), dict(free)
-        now = self.now or 1_000.0 + self.history.last
-        decided = decide(self.task, self.crew, self.limits, free, now)
-        assert decide(before, self.crew, self.limits, again, now) == decided
-        assert before == self.task
-        assert again == free
-        assert min(free.values()) >= 0
-        return decided
+    def decide(self) -> tuple[list[Command], int]:
+        """What the leader does now, and how many offers wait for room."""
+        board, now = self.history.board, self.now or 1_000.0 + self.history.last
+        before = copy.deepcopy(board)
+        decided = decide(board, self.task, self.crew, now)
+        assert decide(before, before.tasks[self.task.id], self.crew, now) == decided
+        assert before == board
+        room, agenda = Room(board, self.limits), Agenda()
+        agenda.put(self.task, decided.offers, board.limits.weights, now)
+        return [*decided.commands, *self._picked(room, agenda)], len(agenda)
+
+    def _picked(self, room: Room, agenda: Agenda) -> list[Command]:
+        """Fill the free slots, as the shell does."""
+        picked: list[Command] = []
+        for role in self.crew:
+            while room.of_role(role, self.crew) > 0:
+                under_way = room.by_tenant()
+                offer = agenda.pick(
+                    role, under_way, lambda tenant, now=under_way: room.is_full(tenant, now),  # type: ignore[misc]
+                    lambda offer: room.of_task(offer.task) > 0,
+                )  # fmt: skip
+                if offer is None:
+                    break
+                picked += self._given(room, offer)
+        return picked
+
+    def _given(self, room: Room, offer: Offer) -> list[Command]:
+        order = fitted(self.history.board, self.task, self.crew, offer, room.promised)
+        if isinstance(order, Short):
+            return []
+        room.promise(self.task.id, order.step, order.role, order.order.allotment)
+        return [order]
 
     def carry_out(self, command: Command) -> None:
         """Store the decision as the shell does: a compare-and-set on the register, or a fence on the epoch."""
@@ -140,7 +164,7 @@ class Simulator:
             if command.body.state == "done":
                 self.check_proven(command)
             applied = history.final(command.body)
-        else:
+        elif isinstance(command, Release | Revoke):
             register = task.registers.get((command.role, command.step), 0)
             if register != command.reg:
                 assert self.interleave
@@ -151,6 +175,8 @@ class Simulator:
                 step=command.step, role=command.role, fence=history.fence,
             )  # fmt: skip
             self.now = 0.0
+        else:
+            applied = history.decided(command)
         assert self.interleave or not applied.ignored, (command, applied.ignored)
 
     def check_limits(self) -> None:

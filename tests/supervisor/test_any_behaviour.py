@@ -66,7 +66,7 @@ def test_a_task_always_ends_and_done_is_proven(seed: int, trouble: float, interl
     )
     task = run.run()
     assert task.final is not None
-    assert run.decide() == ([], set())
+    assert run.decide() == ([], 0)
     if not interleave:
         attempts = Counter((command.step, command.attempt) for command in run.commands if isinstance(command, Order))
         assert set(attempts.values()) == {1}, "no attempt is ordered twice"

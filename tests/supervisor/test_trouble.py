@@ -70,7 +70,7 @@ def test_refused_attempts_are_bounded(attempts: int) -> None:
 def test_a_plan_that_cannot_run_goes_back_to_the_planner_three_times() -> None:
     circle = plan(("a", "coder", ("b",)), ("b", "coder", ("a",)))
     run = Simulator(team(planner=lambda job: [("plan", circle)]))
-    reason = end(run.run(), "failed")
+    reason = end(run.run(), "refused")
     assert "these steps wait for each other in a circle: a, b" in reason
     assert len(run.orders("plan")) == 3
     assert "circle: a, b" in run.orders("plan")[1].order.feedback[0].text
@@ -341,7 +341,7 @@ def test_a_lost_attempt_is_taken_up_by_another(how: Act) -> None:
 
 def test_losing_workers_is_bounded() -> None:
     run = Simulator(team(coder=lambda job: "silent"))
-    reason = end(run.run(), "failed")
+    reason = end(run.run(), "dead")
     assert "step write was lost with its worker 6 times; last: not heard of" in reason
     assert [order.order.recoveries for order in run.orders("write")] == [0, 1, 2, 3, 4, 5]
 
@@ -379,7 +379,7 @@ def test_a_deadline_is_not_before_its_time() -> None:
     step = run.task.steps["write"]
     assert step.order is not None
     run.now = step.claim_time + step.order.allotment.seconds + 30
-    assert run.decide() == ([], set())
+    assert run.decide() == ([], 0)
     run.now += 0.001
     (release,), _ = run.decide()
     assert isinstance(release, Release)
@@ -425,7 +425,7 @@ def test_a_plan_for_roles_that_the_crew_lost_fails_with_their_names() -> None:
         if not commands:
             run.work()
     run.crew = {role: contract for role, contract in builtin_crew().items() if role != "coder"}
-    assert "does not have: coder" in end(run.run(), "failed")
+    assert "does not have: coder" in end(run.run(), "refused")
 
 
 def test_a_step_that_the_crew_gave_to_another_role_fails_the_task() -> None:

@@ -20,7 +20,7 @@ from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
 from kokuban.blackboard.wire import Bus, Fence, Payloads, Written, ensure_board, ensure_roles, write
 from kokuban.blackboard.workspace import File, Tree, pack
-from kokuban.schemas import Opens, Record, Released, TaskSpec, WorkOrder, open_record, seal, subjects
+from kokuban.schemas import Allotment, Grant, Opens, Record, Released, TaskSpec, WorkOrder, open_record, seal, subjects
 from kokuban.schemas.contracts import Contract, builtin_crew
 from kokuban.supervisor._lease import Leadership
 
@@ -92,6 +92,20 @@ class Desk:
         body, epoch = Released("silent", "nothing heard"), self.epochs[subjects.shard(self.task)]
         return await self._write(subject, body, "step.released", Fence(subject, reg), step=step, role=role, fence=epoch)
 
+    async def grant(self, fence: int, allotment: Allotment, role: str = "coder", step: str = "fix") -> int:
+        """Answer an owner that asked for more."""
+        subject, epoch = subjects.grant(self.task, role, step), subjects.shard(self.task)
+        last = await self.bus.last(subject)
+        return await self._write(
+            subject, Grant(fence, allotment), "step.granted", Fence(subject, last.seq if last else 0), step=step,
+            role=role, fence=self.epochs[epoch],
+        )  # fmt: skip
+
+    async def stands_at(self, role: str = "coder", step: str = "fix") -> int:
+        """The last sequence on a step's register, 0 when there is none."""
+        last = await self.bus.last(subjects.register(self.task, role, step))
+        return last.seq if last is not None else 0
+
     async def assignment(self, seq: int, worker: str = "w") -> Assignment:
         """An order as its worker reads it."""
         stored = await self.bus.read(seq)
@@ -115,8 +129,8 @@ class Desk:
         crew = builtin_crew()
         fields.setdefault("tools", crew[at.role].tools if at.role in crew else ())
         return Work(
-            at, self.spec, Content(self.bus, Payloads(self.bus)), tape, Ledger(at.order.allotment), home,
-            time.monotonic() + at.order.allotment.seconds, meter, **fields,
+            at, self.spec, Content(self.bus, Payloads(self.bus)), tape, Ledger(at.order.allotment, tape.abandoned),
+            home, time.monotonic() + at.order.allotment.seconds, meter, **fields,
         )  # fmt: skip
 
     async def register(self, role: str = "coder", step: str = "fix") -> list[Record]:

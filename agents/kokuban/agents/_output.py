@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kokuban.schemas import KINDS, Wire
 
@@ -16,12 +18,21 @@ def kind_of(shape: type[Wire]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An artifact to commit, under a name that is unique among its kind in this step, and what it derives from."""
+    """An artifact to commit, under a name that is unique among its kind in this step, and what it derives from.
+
+    Of a built-in kind it is that kind's shape; of a registered one, named in `of`, what its JSON says.
+    """
 
     name: str
-    artifact: Wire
+    artifact: Wire | Mapping[str, Any]
     derived_from: tuple[str, ...] = ()
+    of: str = ""
 
     @property
     def kind(self) -> str:
+        """The kind's name on the wire. Raises `TypeError` for JSON without the name of its kind."""
+        if self.of:
+            return self.of
+        if not isinstance(self.artifact, Wire):
+            raise TypeError(f"output {self.name!r}: say of which registered kind it is (of=...)")
         return kind_of(type(self.artifact))

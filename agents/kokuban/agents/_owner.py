@@ -6,22 +6,26 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kokuban.agents._output import Output
 from kokuban.blackboard.clock import SYSTEM, Clock
-from kokuban.blackboard.wire import Bus, Conflict, Fence, Written, crash_point, write
+from kokuban.blackboard.wire import Bus, Conflict, Fence, NoAnswer, Written, crash_point, write
 from kokuban.schemas import (
+    Allotment,
     Claimed,
     Done,
     Failed,
+    Gate,
+    Grant,
     Journal,
     Opens,
     Record,
     Result,
     Settles,
+    Waiting,
     Wire,
     WorkOrder,
     digest,
@@ -33,6 +37,9 @@ from kokuban.schemas import (
 
 INLINE_BYTES = 256 * 1024
 """Results larger than this together are stored as artifact records before the commit cites them."""
+GRANT_SECONDS = 10.0
+"""How long an owner waits for the answer when it asks for more. No answer is a no."""
+GRANT_LOOK_SECONDS = 0.5
 
 
 class Fenced(Exception):
@@ -58,6 +65,8 @@ class Assignment:
     parent: str | None = None
     trace: str | None = None
     clock: Clock = SYSTEM
+    policy: str | None = None
+    """The versions of what this worker goes by, such as its price table; stands in every record that it writes."""
 
     @property
     def begun(self) -> int:
@@ -73,13 +82,23 @@ class Assignment:
     def journal(self) -> str:
         return subjects.journal(self.task, self.role, self.step)
 
-    def seal(self, body: Wire, kind: str, op: str, **fields: Any) -> bytes:
+    def seal(self, body: object, kind: str, op: str, **fields: Any) -> bytes:
         """A record of this step by this worker."""
         return seal(
             body, id=op, type=kind, task=self.task, parent=self.parent, step=self.step, role=self.role,
             attempt=self.attempt, worker=self.worker, principal=self.principal, trace=self.trace,
-            time=self.clock.stamp(), **fields,
+            policy=self.policy, time=self.clock.stamp(), **fields,
         )  # fmt: skip
+
+
+class Line(NamedTuple):
+    """What an earlier owner of the same work wrote about its calls: a line of the journal, or what its claim opened, or
+    what it settled when it began to wait for a person. `order` is the order that a claim was for."""
+
+    attempt: int
+    settles: Settles | None
+    opens: Opens | None
+    order: int = 0
 
 
 async def claim(bus: Bus, assignment: Assignment, opens: Opens | None = None) -> Owner | None:
@@ -111,24 +130,88 @@ class Owner:
         if not self._ending:
             self.lost.set()
 
-    async def journal(self, settles: Settles | None, opens: Opens | None) -> None:
-        """Write one line of the journal. Raises `Fenced`, `BusError`."""
+    async def journal(self, settles: Settles | None, opens: Opens | None, asks: Allotment | None = None) -> int:
+        """Write one line of the journal; returns its sequence. Raises `Fenced`, `BusError`."""
         crash_point("journal:before")
-        await self._write(self.assignment.journal, Journal(settles, opens), "step.journal")
+        seq = await self._write(self.assignment.journal, Journal(settles, opens, asks), "step.journal")
         crash_point("journal:after")
+        return seq
 
-    async def past(self) -> list[tuple[Record, Journal]]:
-        """What earlier owners of this same work journalled, oldest first."""
+    async def ask(self, settles: Settles | None, asks: Allotment) -> Allotment | None:
+        """Ask the leader for more, with a line of the journal that settles what is open, and wait for the answer, at
+        most `GRANT_SECONDS`. Returns what the work may spend now, all in all; None when that is no more than before or
+        nobody answered. Raises `Fenced`, `BusError`."""
+        at = self.assignment
+        subject = subjects.grant(at.task, at.role, at.step)
+        answered, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        async def on_hint(message: object) -> None:
+            answered.set()
+
+        hints = await self._bus.subscribe(f"{subjects.HINTS}.{subject}", on_hint)
+        try:
+            asked = await self.journal(settles, None, asks)
+            give_up = loop.time() + GRANT_SECONDS
+            while loop.time() < give_up:
+                answered.clear()
+                grant = await self._granted(subject, after=asked)
+                if grant is not None:
+                    return grant
+                await self._either(answered, min(GRANT_LOOK_SECONDS, give_up - loop.time()))
+            return None
+        finally:
+            if not self._bus.closed.is_set():
+                await hints.unsubscribe()
+
+    async def _granted(self, subject: str, after: int) -> Allotment | None:
+        """The leader's answer, when it is there."""
+        if self.lost.is_set():
+            self._lose()
+        try:
+            stored = await self._bus.last(subject, timeout=1.0)
+        except NoAnswer:
+            return None
+        if stored is None or stored.seq <= after:
+            return None
+        record = open_record(stored.data)
+        grant = msgspec.json.decode(record.body, type=Grant)
+        return grant.allotment if record.type == "step.granted" and grant.claim == self.fence else None
+
+    async def _either(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for the event, the loss of the step, or the end of the time."""
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self.lost.wait())]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def past(self) -> list[Line]:
+        """What earlier owners of this same work wrote about its calls, oldest first."""
         resumes = self.assignment.order.resumes
         if not resumes:
             return []
-        stored = await self._bus.patiently(lambda: self._bus.history(self.assignment.journal))
-        records = [open_record(one.data) for one in stored]
-        return [
-            (record, msgspec.json.decode(record.body, type=Journal))
-            for record in records
-            if record.type == "step.journal" and resumes <= record.attempt < self.assignment.attempt
-        ]
+        found: list[tuple[int, Line]] = []
+        for subject in (self.assignment.journal, self.assignment.register):
+            for stored in await self._bus.patiently(lambda subject=subject: self._bus.history(subject)):  # type: ignore[misc]
+                record = open_record(stored.data)
+                line = _line(record) if resumes <= record.attempt < self.assignment.attempt else None
+                if line is not None:
+                    found.append((stored.seq, line))
+        return [line for _, line in sorted(found, key=lambda one: one[0])]
+
+    async def order_at(self, seq: int) -> WorkOrder | None:
+        """The order at this sequence, None when it is gone."""
+        stored = await self._bus.patiently(lambda: self._bus.read(seq))
+        return None if stored is None else msgspec.json.decode(open_record(stored.data).body, type=WorkOrder)
+
+    async def waiting(self, gate: Gate, settles: Settles | None) -> None:
+        """Let the step go until a person has decided: with this record the gate is durable. Raises `Fenced`,
+        `BusError` (unknown)."""
+        self._ending = True
+        crash_point("waiting:before")
+        await self._write(self.assignment.register, Waiting(gate, settles), "step.waiting")
+        crash_point("waiting:after")
 
     async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: str, prompt: str | None) -> int:
         """Commit: results, the last settlement and the release in one message. Returns its sequence. Raises `Fenced`,
@@ -194,3 +277,16 @@ class Owner:
     def _lose(self) -> int:
         self.lost.set()
         raise Fenced(f"step {self.assignment.step}: the register moved past {self.fence}")
+
+
+def _line(record: Record) -> Line | None:
+    """What a record of the journal or the register tells about calls."""
+    if record.type == "step.journal":
+        journal = msgspec.json.decode(record.body, type=Journal)
+        return Line(record.attempt, journal.settles, journal.opens)
+    if record.type == "step.claimed":
+        claimed = msgspec.json.decode(record.body, type=Claimed)
+        return Line(record.attempt, None, claimed.opens, claimed.order)
+    if record.type == "step.waiting":
+        return Line(record.attempt, msgspec.json.decode(record.body, type=Waiting).settles, None)
+    return None

@@ -11,13 +11,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kokuban.agents._owner import Owner
-from kokuban.schemas import Opens, Settles, Usage, digest, encode
+from kokuban.blackboard.core.ledger import unsettled
+from kokuban.schemas import Allotment, Gate, Opens, Settles, Usage, digest, encode
 
 
 class InDoubt(Exception):
     """An effect was begun by an earlier owner and may have happened; nobody may simply repeat it."""
+
+
+class Parked(Exception):
+    """The step waits for a person now, and is nobody's: stop, write nothing more, acknowledge its order."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(gate.asks)
+        self.gate = gate
 
 
 class Played(NamedTuple):
@@ -29,10 +39,14 @@ class Played(NamedTuple):
 
 
 class Tape:
-    """One per attempt. `spent` adds up every settled call, an earlier owner's included."""
+    """One per attempt. `spent` adds up every settled call, an earlier owner's included; `abandoned` is what earlier
+    owners had opened and never settled, each at what was reserved for it. `facts` are what people had added when the
+    work began (None: they are the order's), for what is asked must not change under the tape."""
 
     def __init__(self, owner: Owner, first: Opens | None = None) -> None:
         self.spent = Usage()
+        self.abandoned = Usage()
+        self.facts: tuple[str, ...] | None = None
         self._owner = owner
         self._calls = 0
         self._settled: dict[int, tuple[Opens, Settles]] = {}
@@ -41,16 +55,43 @@ class Tape:
         self._unsettled: Settles | None = None
 
     async def load(self) -> None:
-        """Read what earlier owners of this same work settled."""
-        opened: Opens | None = Opens(1, "model")
-        for _, line in await self._owner.past():
+        """Read what earlier owners of this same work settled, and what they left open."""
+        opened: Opens | None = None
+        attempt = began_with = 0
+        for line in await self._owner.past():
+            if line.attempt != attempt:
+                self._abandon(opened)
+                attempt, opened = line.attempt, None
+            began_with = began_with or line.order
             if line.settles is not None and opened is not None and line.settles.call == opened.call:
                 self._settled[line.settles.call] = (opened, line.settles)
+                opened = None
             if line.opens is not None:
                 # Whoever opened call n did not follow the tape beyond it: what it told of later calls is void.
                 self._settled = {k: v for k, v in self._settled.items() if k < line.opens.call}
-                self._begun.append(line.opens)
+                if not line.order:
+                    self._begun.append(line.opens)
+                if opened is not None and opened.call != line.opens.call:
+                    self._abandon(opened)
                 opened = line.opens
+        self._abandon(opened)
+        if began_with:
+            order = await self._owner.order_at(began_with)
+            self.facts = order.facts if order is not None else None
+
+    def _abandon(self, opened: Opens | None) -> None:
+        if opened is not None:
+            self.abandoned = self.abandoned + unsettled(opened)
+
+    @property
+    def next_call(self) -> int:
+        """The number of the call that is made or played back next."""
+        return self._calls + 1
+
+    def holds(self, description: Opens) -> bool:
+        """Whether the next call, when it is this one, will be played back: it was paid for then."""
+        known = self._settled.get(self.next_call)
+        return known is not None and same_call(known[0], description)
 
     async def call(
         self,
@@ -58,34 +99,59 @@ class Tape:
         perform: Callable[[], Awaitable[tuple[object, Usage]]],
         *,
         repeatable: bool = True,
+        keyed: bool = False,
     ) -> Played:
         """Make the next call, or play it back. `opens` describes it, given its number; `perform` runs it and returns
         what to keep and what it cost. `repeatable` says whether it may run again when an earlier owner had begun it;
-        if not, and one had begun the same tool and this life has not played that back, raises `InDoubt`. A tape that
-        tells of another call than this one ends there."""
-        self._calls += 1
-        number, description = self._calls, opens(self._calls)
-        known = self._settled.get(number)
-        if known is not None and same_call(known[0], description):
+        if not, and one had begun the same tool and this life has not played that back, raises `InDoubt`. So it does for
+        a `keyed` one that was begun under another key. A tape that tells of another call than this one ends there."""
+        number, description = self.next_call, opens(self.next_call)
+        plays = self.holds(description)
+        self._calls = number
+        if plays:
+            known = self._settled[number]
             self.spent = self.spent + known[1].usage
             self._begun = [b for b in self._begun if (b.call, b.tool) != (number, description.tool)]
             self._unsettled, self._opened = None, None
             return Played(_decoded(known[1]), True, known[1].usage)
         self._settled = {k: v for k, v in self._settled.items() if k < number}
-        before = next((begun for begun in self._begun if begun.tool == description.tool), None)
-        if before is not None and not repeatable:
-            raise InDoubt(f"call {before.call} ({before.tool}) was begun before and its outcome is unknown")
+        if not repeatable or keyed:
+            self._check_not_begun(description, keyed and repeatable)
         if self._opened is None or not same_call(self._opened, description):
             await self._owner.journal(self._unsettled, description)
-        self._unsettled = None
+        self._opened, self._unsettled = description, None
         result, usage = await perform()
         self.spent = self.spent + usage
         self._opened = None
         self._unsettled = Settles(number, usage, msgspec.Raw(encode(result)))
         return Played(result, False, usage)
 
+    def _check_not_begun(self, description: Opens, same_key_will_do: bool) -> None:
+        for begun in self._begun:
+            if begun.tool == description.tool and not (same_key_will_do and begun.key == description.key):
+                raise InDoubt(f"call {begun.call} ({begun.tool}) was begun before and its outcome is unknown")
+
+    async def again(self, reserved_tokens: int, reserved_micros: int) -> None:
+        """The call that is open will be tried once more, after a try that cost something: open it anew with what all
+        its tries together may cost now."""
+        assert self._opened is not None
+        self._opened = replace(self._opened, reserved_tokens=reserved_tokens, reserved_micros=reserved_micros)
+        await self._owner.journal(None, self._opened)
+
+    async def ask(self, asks: Allotment) -> Allotment | None:
+        """Ask for more, and wait for the answer: see `Owner.ask`."""
+        granted = await self._owner.ask(self._unsettled, asks)
+        self._opened, self._unsettled = None, None
+        return granted
+
+    async def park(self, gate: Gate) -> None:
+        """Let the step go until a person has decided about the next call. Raises `Parked` when that is stored."""
+        await self._owner.waiting(gate, self._unsettled)
+        raise Parked(gate)
+
     async def lost(self, usage: Usage) -> None:
         """Book what a call cost that gave no result: the next line or the end carries it."""
+        self._opened = None
         self.spent = self.spent + usage
         self._unsettled = Settles(self._calls, usage)
 

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from kokuban.agents._output import Output, kind_of
 from kokuban.agents._owner import Assignment
@@ -36,7 +38,8 @@ class StepFailed(Exception):
 @dataclass
 class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
-    monotonic clock; `say` shows people what is happening and may be lost."""
+    monotonic clock; `say` shows people what is happening and may be lost. `approve` names tools whose calls want a
+    person's approval beside those that cannot be undone."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -49,11 +52,18 @@ class Work:
     max_output_tokens: int = 1_500
     native_tools: bool = False
     tools: tuple[str, ...] = ()
+    approve: frozenset[str] = frozenset()
     say: Callable[[str], None] = lambda text: None
 
     @property
     def seconds_left(self) -> float:
         return max(0.0, self.deadline - self.assignment.clock.monotonic())
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What people had added to the task when this work began: data. What an owner that takes the work up asks must
+        be what was asked before, so later ones are for the next work."""
+        return self.assignment.order.facts if self.tape.facts is None else self.tape.facts
 
     async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
         """The order's inputs of one kind, in the order of the steps that made them."""
@@ -61,6 +71,12 @@ class Work:
         refs = [ref for ref in self.assignment.order.inputs if ref.kind == kind]
         found = await asyncio.gather(*(self.content.artifact(ref) for ref in refs))
         return [(ref, item) for ref, item in zip(refs, found, strict=True) if isinstance(item, shape)]
+
+    async def documents(self, kind: str) -> list[tuple[Ref, Any]]:
+        """The order's inputs of a registered kind, as their JSON says, in the order of the steps that made them."""
+        refs = [ref for ref in self.assignment.order.inputs if ref.kind == kind]
+        found = await asyncio.gather(*(self.content.raw(ref) for ref in refs))
+        return [(ref, msgspec.json.decode(data)) for ref, data in zip(refs, found, strict=True)]
 
     async def workspace(self) -> Tree:
         """The task's workspace as it was submitted."""

@@ -2,11 +2,13 @@
 
     ready → model → (final | validate) → policy → pending → execute → observe → model …
 
-Every exit is named: the accepted value, or `StepFailed` with steps, tool_calls, tokens, deadline, model or tool.
+Every exit is named: the accepted value; `StepFailed` with steps, tool_calls, tokens, budget, deadline, model or tool;
+`Parked` when the step waits for a person.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from kokuban.agents._gates import answer_of_person, decision_on_call, shown, told
 from kokuban.agents._tape import describe, fingerprint
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import (
@@ -26,10 +29,11 @@ from kokuban.agents.models import (
     Problem,
     Reply,
     Request,
-    estimate_request_tokens,
     parse_arguments,
+    worst_request_tokens,
 )
-from kokuban.agents.tools import Arguments, Invalid, Observation, Registry, ToolContext, execute
+from kokuban.agents.tools import ASK_PERSON, Arguments, Invalid, Observation, Registry, ToolContext, execute
+from kokuban.blackboard.core.ledger import Shortage
 from kokuban.schemas import Opens, Usage
 
 REPEATS_ALLOWED = 2
@@ -87,7 +91,7 @@ class Loop:
     _turn: int = 0
 
     async def run(self) -> Any:
-        """The accepted value. Raises `StepFailed`, `Fenced`, `InDoubt`, `BusError`."""
+        """The accepted value. Raises `StepFailed`, `Parked`, `Fenced`, `InDoubt`, `BusError`."""
         while True:
             reply = await self.ask(await self.dialog.request())
             action = self.dialog.read(reply)
@@ -112,17 +116,17 @@ class Loop:
         if meter is None:
             raise StepFailed("model", "this worker has no model; start it with --model", retryable=False)
         self._turn += 1
-        worst = estimate_request_tokens(request) + request.max_output_tokens
-        short = work.ledger.reserve_model(worst)
-        if short == "steps":
-            raise StepFailed("steps", self._without(f"no result after {work.ledger.allotment.steps} model turns"))
-        if short is not None:
-            left, needed = work.ledger.left_tokens, worst
-            text = f"{left} tokens are left of {work.ledger.allotment.tokens}; this turn may need {needed}"
-            raise StepFailed("tokens", self._without(text))
+        tokens_in = worst_request_tokens(request)
+        worst = tokens_in + request.max_output_tokens
+        price = meter.worst(tokens_in, request.max_output_tokens)
+        seen = fingerprint(msgspec.to_builtins(request))
+        opening = Opens(
+            work.tape.next_call, "model", arguments=describe(seen), reserved_tokens=worst, reserved_micros=price or 0
+        )
+        if not work.tape.holds(opening):
+            await self._reserve(worst, price)
         if work.seconds_left <= 0:
             raise StepFailed("deadline", self._without(f"not done within the step's {work.ledger.allotment.seconds} s"))
-        seen = fingerprint(msgspec.to_builtins(request))
         at = work.assignment
         context = CallContext(
             role=at.role,
@@ -138,14 +142,27 @@ class Loop:
 
         def count(attempt: Attempt) -> None:
             nonlocal cost
-            if attempt.usage is not None:
-                spent = attempt.usage
-                cost = cost + Usage(spent.input_tokens, spent.output_tokens, estimated=spent.estimated)
+            spent = attempt.usage
+            if spent is not None:
+                cost = cost + Usage(
+                    spent.input_tokens, spent.output_tokens, estimated=spent.estimated, micros=meter.cost(spent) or 0
+                )
+
+        async def again() -> bool:
+            """Room for one more try beside what the tries so far have cost, and a line that says so."""
+            if not cost.tokens and not cost.micros:
+                return True
+            ledger, tokens, micros = work.ledger, worst + cost.tokens, (price or 0) + cost.micros
+            ledger.settle(Usage())
+            if ledger.reserve_model(tokens, None if price is None else micros) is not None:
+                return False
+            await work.tape.again(tokens, micros)
+            return True
 
         async def perform() -> tuple[object, Usage]:
             try:
                 reply = await meter.call(
-                    request, context, deadline=work.deadline, on_delta=self._show, on_attempt=count
+                    request, context, deadline=work.deadline, on_delta=self._show, on_attempt=count, may_retry=again
                 )
             except BaseException:
                 await work.tape.lost(cost)
@@ -153,9 +170,7 @@ class Loop:
             return msgspec.to_builtins(reply), cost
 
         try:
-            played = await work.tape.call(
-                lambda n: Opens(n, "model", arguments=describe(seen), reserved_tokens=worst), perform
-            )
+            played = await work.tape.call(lambda _: opening, perform)
         except ModelDeadline as error:
             raise StepFailed("deadline", f"the model had not answered when the step's time was up: {error}") from error
         except ModelError as error:
@@ -165,6 +180,37 @@ class Loop:
             reply = replace(reply, calls=tuple(replace(c, problem=c.problem or CUT_OFF) for c in reply.calls))
         work.ledger.settle(played.usage)
         return reply
+
+    async def _reserve(self, worst: int, price: int | None) -> None:
+        """Take room for one model turn; ask for more where there is none. Raises `StepFailed`."""
+        work, ledger = self.work, self.work.ledger
+        while (short := ledger.reserve_model(worst, price)) is not None:
+            if not await self._more(short, worst, price or 0):
+                break
+        if short is None:
+            return
+        if short == "price":
+            raise StepFailed("budget", self._without(_unpriced(work)), retryable=False)
+        if short == "steps":
+            raise StepFailed("steps", self._without(f"no result after {ledger.allotment.steps} model turns"))
+        if short == "money":
+            left, limit = ledger.left_micros / 1e6, (ledger.allotment.micros or 0) / 1e6
+            text = f"${left:.6f} are left of ${limit:.6f}; this turn may need ${(price or 0) / 1e6:.6f}"
+            raise StepFailed("budget", self._without(text))
+        text = f"{ledger.left_tokens} tokens are left of {ledger.allotment.tokens}; this turn may need {worst}"
+        raise StepFailed("tokens", self._without(text))
+
+    async def _more(self, short: Shortage, worst: int = 0, price: int = 0) -> bool:
+        """Ask the one authority for more of what is short. False when there is no use in it, or the answer is no."""
+        work = self.work
+        wanted = work.ledger.wanted(short, work.assignment.order.more, worst_tokens=worst, worst_micros=price)
+        if wanted is None or wanted == work.ledger.allotment:
+            return False
+        granted = await work.tape.ask(wanted)
+        if granted is None or granted == work.ledger.allotment:
+            return False
+        work.ledger.allotment = granted
+        return True
 
     def _without(self, limit: str) -> str:
         """A limit that was reached, and what stood in the way of a result."""
@@ -181,28 +227,48 @@ class Loop:
         judged = self._judge(call)
         if isinstance(judged, Observation):
             return judged
-        ledger, tool = self.work.ledger, judged.tool
-        if ledger.reserve_tool() is not None:
-            raise StepFailed("tool_calls", self._without(f"no result after {ledger.allotment.tool_calls} tool calls"))
-        context = self.context
+        work, tool, gate = self.work, judged.tool, None
+        key = f"{self._key}:{work.tape.next_call}"
+        opening = Opens(work.tape.next_call, "tool", tool.name, describe(shown(dict(judged.values))), key)
+        await self._reserve_tool(opening)
+        if tool.name == ASK_PERSON.name:
+            answer = await answer_of_person(work, str(judged.values["question"]))
+            return Observation(await told(work, tool.name, answer, Usage(tool_calls=1)), answer.outcome == "answered")
+        approved = work.tape.holds(opening)  # it was run, so it had been approved
+        if not approved and (tool.tier == "consequential" or tool.name in work.approve):
+            decided = await decision_on_call(work, judged, key)
+            if decided.outcome != "approved":
+                return Observation(await told(work, tool.name, decided), False)
+            gate = decided.gate
+        return await self._execute(judged, replace(opening, gate=gate))
+
+    async def _reserve_tool(self, opening: Opens) -> None:
+        ledger, tape = self.work.ledger, self.work.tape
+        while not tape.holds(opening) and (short := ledger.reserve_tool()) is not None:
+            if not await self._more(short):
+                text = f"no result after {ledger.allotment.tool_calls} tool calls"
+                raise StepFailed("tool_calls", self._without(text))
+
+    async def _execute(self, judged: Arguments, opening: Opens) -> Observation:
+        tool, context, cost = judged.tool, self.context, Usage(tool_calls=1)
         assert context is not None
-        cost = Usage(tool_calls=1)
+        elsewhere = tool.effect == "keyed" and not tool.on_files
+        if elsewhere:
+            context = dataclasses.replace(context, key=opening.key)
 
         async def perform() -> tuple[object, Usage]:
             done = await execute(judged, context)
             return {"text": done.text, "ok": done.ok}, cost
 
         played = await self.work.tape.call(
-            lambda n: Opens(n, "tool", tool.name, describe(judged.values), key=f"{self._key}:{n}"),
-            perform,
-            repeatable=tool.effect != "other",
+            lambda _: opening, perform, repeatable=tool.effect != "other", keyed=elsewhere
         )
-        if played.replayed and tool.tier == "write":
+        if played.replayed and tool.on_files:
             await execute(judged, context)  # the checkout is new: bring it to where the journal says it was
-        ledger.settle(cost)
+        self.work.ledger.settle(cost)
         observation = Observation(played.result["text"], played.result["ok"])
-        if tool.tier == "write" and observation.ok:
-            self._seen = Counter({k: n for k, n in self._seen.items() if k.startswith("write:")})
+        if tool.tier != "read" and observation.ok:
+            self._seen = Counter({k: n for k, n in self._seen.items() if not k.startswith("read:")})
         return observation
 
     def _judge(self, call: Call) -> Arguments | Observation:
@@ -217,8 +283,6 @@ class Loop:
         judged = self.tools.validate(call.name, parsed)
         if isinstance(judged, Invalid):
             return Observation(judged.text, False)
-        if judged.tool.tier == "consequential":
-            return Observation(f"{call.name} was not run: it needs a person's approval, which this task has not", False)
         key = f"{judged.tool.tier}:{judged.tool.name}:{judged.canonical}"
         self._seen[key] += 1
         if self._seen[key] > REPEATS_ALLOWED:
@@ -234,3 +298,12 @@ class Loop:
         """Idempotency keys come from the step's identity, never from a provider's call id."""
         at = self.work.assignment
         return f"{at.task}/{at.step}/{at.begun}"
+
+
+def _unpriced(work: Work) -> str:
+    assert work.meter is not None
+    name = work.meter.model.name
+    return (
+        f"the task has a money limit and the price of {name} is not known; declare it with "
+        f"--price '{name}=IN,OUT' (dollars per million tokens), or name a model that has a price"
+    )

@@ -8,17 +8,20 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 import structlog
 from nats.aio.msg import Msg
 
-from kokuban.agents._owner import Assignment, Fenced, Owner, ResultTooLarge, claim
-from kokuban.agents._tape import InDoubt, Tape
+from kokuban.agents._failure import failure_of
+from kokuban.agents._owner import Assignment, Fenced, Owner, claim
+from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
+from kokuban.agents.tools import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Ledger
@@ -27,20 +30,19 @@ from kokuban.blackboard.wire import (
     Bus,
     BusError,
     Delivery,
-    PayloadMissing,
     Payloads,
     Pull,
-    TooLarge,
     crash_point,
 )
-from kokuban.blackboard.workspace import WorkspaceError
-from kokuban.schemas import BadRecord, Failed, Opens, Settles, TaskSpec, WorkOrder, encode, open_record, subjects
+from kokuban.schemas import BadRecord, Failed, Opens, TaskSpec, WorkOrder, encode, open_record, subjects
 from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
 HEARTBEAT_SECONDS = 1.0
-REASON_CHARS = 8_000
-NAK_NEWER = b'-NAK {"delay": 30000000000}'
+STOP_SECONDS = 1.0
+"""After this time a program that was told to stop is told so again."""
+LEAVE = b'-NAK {"delay": 30000000000}'
+"""For an order that another release, or a worker with another contract, may be able to do."""
 ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
 log = structlog.get_logger("kokuban.worker")
 
@@ -48,8 +50,9 @@ log = structlog.get_logger("kokuban.worker")
 class Worker:
     """Runs steps of `contract.role` until cancelled or drained, at most `concurrency` at once.
 
-    `home` is this process's own folder; a step's files live below it and are removed with the step. The worker id is
-    made anew for each process life.
+    `home` is this process's own folder; a step's files live below it and are removed with the step. `approve` names
+    tools that want a person's approval beside those that cannot be undone. The worker id is made anew for each process
+    life.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Worker:
         meter: Meter | None = None,
         concurrency: int = 1,
         native_tools: bool = False,
+        approve: Collection[str] = (),
         clock: Clock = SYSTEM,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
@@ -72,11 +76,13 @@ class Worker:
         self._meter = meter
         self._concurrency = concurrency
         self._native_tools = native_tools
+        self._approve = frozenset(approve)
         self._clock = clock
         self._content = Content(bus, Payloads(bus))
         self._held: dict[str, Delivery] = {}
         self._owners: dict[str, tuple[Owner, asyncio.Task[None]]] = {}
         self._steps: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
         self._specs: dict[int, TaskSpec] = {}
         self._pull: Pull | None = None
@@ -93,9 +99,10 @@ class Worker:
             if self._steps:
                 await asyncio.wait(self._steps)
         finally:
-            for task in (*watches, *self._steps):
+            ending = [*watches, *self._steps, *self._telling]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*watches, *self._steps, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
             if not self._bus.closed.is_set():
                 await hints.unsubscribe()
             shutil.rmtree(self._home, ignore_errors=True)
@@ -158,9 +165,14 @@ class Worker:
         """One order, from delivery to acknowledgement."""
         assignment = self._read(delivery)
         if assignment is None:
-            await self._bus.send(delivery.ack, NAK_NEWER if _is_newer(delivery) else TERM)
+            await self._bus.send(delivery.ack, LEAVE if _is_newer(delivery) else TERM)
             return
         steplog = log.bind(task=assignment.task, step=assignment.step, attempt=assignment.attempt, worker=self.id)
+        unfit = self._unfit(assignment)
+        if unfit:
+            steplog.warning("order is left to others", field=unfit)
+            await self._bus.send(delivery.ack, LEAVE)
+            return
         self._held[delivery.ack] = delivery
         try:
             owner = await self._claim(assignment)
@@ -193,7 +205,19 @@ class Worker:
         return Assignment(
             address.task, address.step, address.role, record.attempt, delivery.stored.seq, order, self.id,
             record.principal, record.parent, record.trace, self._clock,
+            self._meter.prices.version if self._meter is not None and self._contract.model else None,
         )  # fmt: skip
+
+    def _unfit(self, assignment: Assignment) -> str:
+        """Which field of the order is not for a worker with this contract, and how; '' when it fits. The leader may go
+        by another version of the contract: then the order is for whoever has that one."""
+        contract, order = self._contract, assignment.order
+        if assignment.role != contract.role:
+            return f"role: {assignment.role} is ordered, this worker is a {contract.role}"
+        extra = [kind for kind in order.produces if kind not in contract.produces]
+        if extra:
+            return f"produces: {', '.join(extra)} is ordered, this contract allows {', '.join(contract.produces)}"
+        return ""
 
     async def _claim(self, assignment: Assignment) -> Owner | None:
         """Claim, and let go again of an order that is no longer on the board (its task is archived)."""
@@ -205,26 +229,32 @@ class Worker:
         return owner
 
     def _first_call(self, assignment: Assignment) -> Opens | None:
-        return Opens(1, "model") if self._contract.model and not assignment.order.resumes else None
+        """What the claim opens, so that the first call costs no line. Where a budget applies nothing is opened without
+        a reservation, and what that must be is not known yet."""
+        order = assignment.order
+        return Opens(1, "model") if self._contract.model and not order.resumes and not order.budgeted else None
 
     # ------------------------------------------------------------------ owning a step
 
     async def _own(self, owner: Owner, delivery: Delivery, steplog: structlog.stdlib.BoundLogger) -> None:
-        """Run the role's program while the fence holds; commit or fail; only then acknowledge."""
+        """Run the role's program while the fence holds; commit, fail or wait; only then acknowledge."""
         key = owner.assignment.register
-        performing = asyncio.create_task(self._perform(owner, steplog))
+        left: list[threading.Thread] = []
+        performing = asyncio.create_task(self._perform(owner, left, steplog))
         self._owners[key] = (owner, performing)
         lost = asyncio.create_task(owner.lost.wait())
         try:
             await asyncio.wait({performing, lost}, return_when=asyncio.FIRST_COMPLETED)
             if not performing.done():
-                performing.cancel()
-                await asyncio.gather(performing, return_exceptions=True)
+                self._held.pop(delivery.ack, None)  # nothing more is said about the order either
+                await _stop(performing)
                 raise Fenced(f"step {owner.assignment.step}: the register moved past {owner.fence}")
             performing.result()
         except asyncio.CancelledError:
-            performing.cancel()
-            await asyncio.gather(performing, return_exceptions=True)
+            await _stop(performing)
+            raise
+        except Fenced:
+            self._tell_stopped(owner, left)
             raise
         finally:
             lost.cancel()
@@ -233,8 +263,22 @@ class Worker:
         crash_point("ack:before")
         await self._bus.send(delivery.ack, ACK)
 
-    async def _perform(self, owner: Owner, steplog: structlog.stdlib.BoundLogger) -> None:
+    def _tell_stopped(self, owner: Owner, left: list[threading.Thread]) -> None:
+        """Say that nothing of the lost step runs here any more, once that is so. A hint: it may be lost."""
         at = owner.assignment
+
+        async def tell() -> None:
+            for thread in left:
+                await ended(thread)
+            await self._bus.hint(subjects.stopped(at.task, at.role, at.step), encode({"fence": owner.fence}))
+
+        task = asyncio.create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _perform(self, owner: Owner, left: list[threading.Thread], steplog: structlog.stdlib.BoundLogger) -> None:
+        at = owner.assignment
+        left_running.set(left)
         started = self._clock.monotonic()
         home = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=f"{at.step}-", dir=self._home))
         tape = Tape(owner, self._first_call(at))
@@ -242,9 +286,10 @@ class Worker:
         try:
             await tape.load()
             work = Work(
-                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment), home,
+                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment, tape.abandoned), home,
                 started + at.order.allotment.seconds, self._meter,
-                native_tools=self._native_tools, tools=self._contract.tools, say=self._speaker(at),
+                native_tools=self._native_tools, tools=self._contract.tools, approve=self._approve,
+                say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
                 outputs = await self._role.perform(work)
@@ -253,8 +298,10 @@ class Worker:
             steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
         except Fenced:
             raise
+        except Parked as parked:
+            steplog.info("waiting", gate=parked.gate.id, about=parked.gate.about)
         except Exception as error:
-            failure = _failure(error, at.order.allotment.seconds, tape.last())
+            failure = failure_of(error, at.order.allotment.seconds, tape.last())
             if failure is None:
                 raise
             if failure.why == "bug":
@@ -292,7 +339,7 @@ class Worker:
         """Off the blocked path: tell the supervisor what is held, and ask each register whether it still is."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            owned = [owner for owner, _ in self._owners.values()]
+            owned = [owner for owner, _ in self._owners.values() if not owner.lost.is_set()]
             holds = [(owner.assignment.task, owner.assignment.step, owner.fence) for owner in owned]
             if not holds:
                 continue
@@ -321,24 +368,13 @@ class Worker:
                 await self._bus.send(ack, WORKING)
 
 
-def _failure(error: Exception, seconds: int, last: Settles | None) -> Failed | None:
-    """What the register is told when a role's program ends with this error. None: the wire broke under it, and the
-    supervisor takes the step back. The reason is always one that a record takes."""
-    reason = (str(error) or type(error).__name__)[:REASON_CHARS]
-    if isinstance(error, StepFailed):
-        return Failed(error.why, reason, error.retryable, last, conflict=error.conflict, paths=error.paths)
-    if isinstance(error, TimeoutError):
-        return Failed("deadline", f"not done within the step's {seconds} s", True, last)
-    if isinstance(error, InDoubt):
-        return Failed("tool", reason, False, last)
-    if isinstance(error, ResultTooLarge | WorkspaceError | PayloadMissing) or type(error) is LookupError:
-        return Failed("input", reason, False, last)
-    if isinstance(error, TooLarge):  # said in a record that the server does take, without what made it large
-        settles = Settles(last.call, last.usage) if last else None
-        return Failed("input", f"a record of this step is too large: {reason}", False, settles)
-    if isinstance(error, BusError):
-        return None
-    return Failed("bug", f"the role's program broke: {error!r}"[:REASON_CHARS], True, last)
+async def _stop(task: asyncio.Task[None]) -> None:
+    """Cancel a program and wait for its end; one that takes no notice is told again."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=STOP_SECONDS)
+    if not task.cancelled():
+        task.exception()  # it may have broken on the way; nobody wants to hear of it
 
 
 def _is_newer(delivery: Delivery) -> bool:

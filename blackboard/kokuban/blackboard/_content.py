@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from kokuban.blackboard.wire import Bus, Payloads
+from kokuban.blackboard.core import Stored
+from kokuban.blackboard.wire import Payloads
 from kokuban.blackboard.workspace import Change, File, Tree, unpack
 from kokuban.schemas import BadRecord, Done, FileChange, Ref, Wire, digest, open_record, subjects
 from kokuban.schemas.kinds import decode_artifact
 
+T = TypeVar("T")
 INLINE_BYTES = 256 * 1024
 """Content above this travels outside its record."""
+
+
+class Records(Protocol):
+    """Where records are read: the board, or an archive."""
+
+    async def read(self, seq: int) -> Stored | None: ...
+
+    async def last(self, subject: str) -> Stored | None: ...
+
+    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T: ...
 
 
 class Content:
     """Reads what records refer to. What comes back matches the digest that was asked for."""
 
-    def __init__(self, bus: Bus, payloads: Payloads) -> None:
+    def __init__(self, bus: Records, payloads: Payloads) -> None:
         self._bus = bus
         self._payloads = payloads
         self._trees: dict[str, Tree] = {}

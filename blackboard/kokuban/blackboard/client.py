@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -11,47 +10,76 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
 
 import msgspec
 
+from kokuban.blackboard._answers import Approval, Ended, Kin, Lineage, NotVoted, Told, Voted
+from kokuban.blackboard._archive import ArchiveMissing, past, tombstone_of
 from kokuban.blackboard._content import Content
 from kokuban.blackboard._events import Event, events_of
+from kokuban.blackboard._people import People
+from kokuban.blackboard._reading import Reading
+from kokuban.blackboard._spending import Spending
+from kokuban.blackboard._submit import (
+    NO_CONTENT,
+    InvalidRequest,
+    InvalidTask,
+    KeyInUse,
+    NoSuchArtifact,
+    NoSuchGate,
+    NoSuchTask,
+    StoreFull,
+    check_spec,
+    full,
+    person_name,
+    read_sources,
+    task_id,
+)
 from kokuban.blackboard.clock import SYSTEM
-from kokuban.blackboard.core import Board, Stored, Task, fold
-from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, NoAnswer, Payloads, Reader, ensure_board, write
+from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
+from kokuban.blackboard.registered import load_kinds
+from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, NoAnswer, Payloads, Refused, ensure_board, write
 from kokuban.blackboard.workspace import File, Tree, pack, scan
-from kokuban.schemas import Deliverable, Final, Ref, TaskSpec, Usage, encode, open_record, seal, subjects
-from kokuban.schemas.kinds import problems
+from kokuban.schemas import (
+    KINDS,
+    Budget,
+    Deliverable,
+    Final,
+    Intake,
+    Record,
+    Ref,
+    TaskSpec,
+    Tombstone,
+    Usage,
+    digest,
+    encode,
+    open_record,
+    seal,
+    subjects,
+)
+from kokuban.schemas.records import State
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
-MAX_GOAL = 65_536
-
-
-class InvalidTask(ValueError):
-    """A task that cannot be submitted; the message names the field and the way out. Nothing was written."""
-
-
-class KeyInUse(InvalidTask):
-    """The key already names a task with other content. Nothing was written."""
-
-
-class NoSuchTask(LookupError):
-    """No task of that id is on the board."""
+STORE_IS_FULL = 10077
+"""The server's code for a stream that is at its `max_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a task ended. `deliverable` and `files` (the changed files as they are now; a deleted one is missing) are
-    there when `state` is `done`; `checked` is false when nobody gave a check."""
+    """How a task ended: `state` is done, failed, cancelled, deadline, out_of_budget, dependency_failed, refused or
+    dead. `deliverable` and `files` (the changed files as they are now; a deleted one is missing) are there when it is
+    done; `checked` is false when nobody gave a check. `blocked` are planned steps that were never done, `unconfirmed`
+    steps whose worker had not said that it stopped."""
 
     task: str
-    state: Literal["done", "failed"]
+    state: State
     reason: str
     checked: bool
     usage: Usage
     deliverable: Deliverable | None
     files: Tree
+    blocked: tuple[str, ...] = ()
+    unconfirmed: tuple[str, ...] = ()
 
     def as_folder(self) -> Tree:
         """The result as files to write out: `files/…`, `changes.diff`, `report.md`, `manifest.json`."""
@@ -68,8 +96,8 @@ class Outcome:
         return dict(sorted(folder.items()))
 
 
-class Client:
-    """A connection to a board.
+class Client(People):
+    """A connection to a board. Closed is closed: connect again.
 
     >>> async with await Client.connect("nats://127.0.0.1:4222") as board:      # doctest: +SKIP
     ...     task = await board.submit("Fix the failing test", workspace=Path("."), checks=["python -m unittest"])
@@ -84,10 +112,16 @@ class Client:
         self._content = Content(bus, self._payloads)
 
     @classmethod
-    async def connect(cls, url: str | None = None, *, name: str = "kokuban client") -> Client:
+    async def connect(
+        cls, url: str | None = None, *, name: str = "kokuban client", credentials: Path | None = None
+    ) -> Client:
         """Connect to `url`, else KOKUBAN_NATS_URL, else the local default, and make the board if it is not there.
-        Raises `CannotConnect`."""
-        bus = await Bus.connect(url or os.environ.get("KOKUBAN_NATS_URL") or DEFAULT_URL, name=name)
+        `credentials` is a file that `kokuban auth` wrote, else that of KOKUBAN_CREDENTIALS; a server without accounts
+        needs none. Raises `CannotConnect`."""
+        if credentials is None and (named := os.environ.get("KOKUBAN_CREDENTIALS")):
+            credentials = Path(named)
+        url = url or os.environ.get("KOKUBAN_NATS_URL") or DEFAULT_URL
+        bus = await Bus.connect(url, name=name, credentials=credentials)
         try:
             await ensure_board(bus)
         except BaseException:
@@ -127,20 +161,36 @@ class Client:
         tool_calls: int | None = None,
         tokens: int | None = None,
         seconds: int | None = None,
+        budget: Budget | None = None,
+        tenant: str = "default",
+        priority: int = 0,
+        deadline_seconds: int | None = None,
+        after: Sequence[str] = (),
+        replans: int = 1,
+        approve: Sequence[str] = (),
+        votes: int = 1,
+        approval_seconds: int | None = None,
+        parent: str | None = None,
     ) -> str:
         """Put a task on the board and return its id; when it returns, the task is stored.
 
         `steps`, `tool_calls`, `tokens` and `seconds` bound one attempt at a step (default: the role's contract);
-        `check_seconds` bounds one check. With `key`, submitting again is the same task. Raises `InvalidTask`,
-        `KeyInUse`, `WorkspaceError` (nothing written), `NoAnswer` (unknown: submit again with the same key).
+        `check_seconds` bounds one check; `budget` bounds the whole task with all tasks below it, and `deadline_seconds`
+        the time until its end. `after` are tasks that must be done first, `parent` the task that this one is a part of.
+        The plan is made again up to `replans` times. Artifacts of the kinds in `approve` count once `votes` people have
+        approved them; nobody's word within `approval_seconds` (None: it waits) ends that. With `key`, submitting again
+        is the same task. Raises `InvalidTask`, `KeyInUse`, `InvalidName`, `WorkspaceError`, `StoreFull` (nothing
+        written), `NoAnswer` (unknown: submit again with the same key).
         """
-        if isinstance(checks, str) or isinstance(sources, str):
-            raise InvalidTask('checks, sources: one string was given; give a list, such as ["python3 -m unittest"]')
+        if any(isinstance(given, str) for given in (checks, sources, after, approve)):
+            raise InvalidTask(
+                'checks, sources, after, approve: one string was given; give a list, such as ["python3 -m unittest"]'
+            )
         tree = await asyncio.to_thread(scan, Path(workspace)) if workspace is not None else {}
         documents = await asyncio.to_thread(read_sources, sources)
         spec = TaskSpec(
             goal=goal,
-            workspace="sha256:" + "0" * 64,
+            workspace=NO_CONTENT,
             checks=tuple(checks),
             check_seconds=check_seconds,
             key=key,
@@ -149,27 +199,66 @@ class Client:
             tool_calls=tool_calls,
             tokens=tokens,
             seconds=seconds,
+            budget=budget,
+            tenant=tenant,
+            priority=priority,
+            deadline_seconds=deadline_seconds,
+            after=tuple(after),
+            replans=replans,
+            approve=tuple(approve),
+            votes=votes,
+            approval_seconds=approval_seconds,
         )
-        _check(spec)
-        stored = msgspec.structs.replace(
-            spec,
-            workspace=await self._payloads.put(await asyncio.to_thread(pack, tree)),
-            sources=await self._payloads.put(await asyncio.to_thread(pack, documents)) if documents else None,
-        )
-        task = f"t-{hashlib.sha256(key.encode()).hexdigest()[:16]}" if key else f"t-{secrets.token_hex(6)}"
-        await self._store(task, stored)
+        check_spec(spec)
+        await self._check_names(spec, parent)
+        await self._check_intake()
+        try:
+            stored = msgspec.structs.replace(
+                spec,
+                workspace=await self._payloads.put(await asyncio.to_thread(pack, tree)),
+                sources=await self._payloads.put(await asyncio.to_thread(pack, documents)) if documents else None,
+            )
+        except Refused as error:
+            raise full() if error.code == STORE_IS_FULL else error from error
+        task = task_id(key)
+        await self._store(task, stored, parent)
         return task
 
-    async def _store(self, task: str, spec: TaskSpec) -> None:
+    async def _check_names(self, spec: TaskSpec, parent: str | None) -> None:
+        """Raise `InvalidTask` for tasks and kinds that are not on the board: an approval of a kind that nobody makes
+        would never be asked for."""
+        for field, name in [*(("after", name) for name in spec.after), *((("parent", parent),) if parent else ())]:
+            if await self._last(subjects.spec(subjects.token(name, field))) is None:
+                raise InvalidTask(f"{field}: there is no task {name!r} on this board")
+        for kind in spec.approve:
+            if kind not in KINDS and await self._last(subjects.kind(kind, 1)) is None:
+                raise InvalidTask(
+                    f"approve: there is no kind {kind!r}; known are {', '.join(KINDS)} and registered ones"
+                )
+
+    async def _check_intake(self) -> None:
+        stored = await self._last(subjects.INTAKE)
+        intake = msgspec.json.decode(open_record(stored.data).body, type=Intake) if stored else None
+        if intake is not None and not intake.open:
+            raise full(intake)
+
+    async def _last(self, subject: str) -> Stored | None:
+        return await self._bus.patiently(lambda: self._bus.last(subject))
+
+    async def _store(self, task: str, spec: TaskSpec, parent: str | None = None) -> None:
         op = secrets.token_hex(12)
         data = seal(
-            spec, id=op, type="task.spec", task=task, principal=os.environ.get("KOKUBAN_PRINCIPAL", "local"),
-            trust="principal", time=SYSTEM.stamp(),
+            spec, id=op, type="task.spec", task=task, parent=parent, trust="principal", time=SYSTEM.stamp(),
+            principal=os.environ.get("KOKUBAN_PRINCIPAL", "local"),
         )  # fmt: skip
         subject = subjects.spec(task)
-        if isinstance(await write(self._bus, subject, data, op=op, fence=Fence(subject, 0)), Conflict):
-            there = await self._bus.last(subject)
-            if there is not None and msgspec.json.decode(open_record(there.data).body, type=TaskSpec) != spec:
+        try:
+            stored = await write(self._bus, subject, data, op=op, fence=Fence(subject, 0))
+        except Refused as error:
+            raise full() if error.code == STORE_IS_FULL else error from error
+        if isinstance(stored, Conflict):
+            there = await self._last(subject)
+            if there is not None and not _same_task(open_record(there.data), spec):
                 raise KeyInUse(f"key: {spec.key!r} already names task {task}, whose content differs; use another key")
 
     # ------------------------------------------------------------------ watch
@@ -177,24 +266,46 @@ class Client:
     async def watch(self, task: str | None = None, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
         """Every event of the board, or of one task, in order, each record once: those after sequence `after`, then,
         with `follow`, new ones as they come. A watch of one task ends with the task; it raises `NoSuchTask` when there
-        is none. Outages are ridden out; `BusError` when the connection is closed for good."""
+        is none. Of an archived task they come from its archive; without that, only its end does. Outages are ridden
+        out; `BusError` when the connection is closed for good."""
         if task is not None and await self._bus.last(subjects.spec(subjects.token(task, "task"))) is None:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
         async with self._reading(task) as (board, reading):
             while (stored := await reading.next(wait=follow)) is not None:
                 applied = fold(board, stored)
+                if task is not None and applied.task is not None and applied.task.tombstone is not None:
+                    for earlier, did in await self._before(applied.task, after):
+                        for event in events_of(did, earlier):
+                            yield event
                 if stored.seq > after:
                     for event in events_of(applied, stored):
                         yield event
+                    after = stored.seq
                 if task is not None and board.tasks[task].final is not None:
                     return
 
     async def status(self, task: str) -> Task:
-        """The task as its records say now. Raises `NoSuchTask`."""
+        """The task as its records say now, or its archive; of one whose archive is gone, what the tombstone says.
+        Raises `NoSuchTask`."""
         board = await self._fold(task)
         if task not in board.tasks:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
-        return board.tasks[task]
+        found = board.tasks[task]
+        if found.tombstone is None:
+            return found
+        try:
+            return (await past(self._bus, self._payloads, task, found.tombstone)).task
+        except ArchiveMissing:
+            return found
+
+    async def _before(self, task: Task, after: int) -> list[tuple[Stored, Applied]]:
+        """What an archived task's records after a sequence did; nothing when its archive is gone."""
+        assert task.tombstone is not None
+        try:
+            told = await past(self._bus, self._payloads, task.id, task.tombstone)
+        except ArchiveMissing:
+            return []
+        return [(stored, applied) for stored, applied in told.applied if stored.seq > after]
 
     async def tasks(self) -> list[Task]:
         """Every task on the board, oldest first."""
@@ -202,7 +313,8 @@ class Client:
 
     async def result(self, task: str, *, timeout: float | None = None) -> Outcome:
         """Wait for the end of a task, at most `timeout` seconds (None: for ever; 0: not at all), and return it.
-        Raises `NoSuchTask`, `TimeoutError`."""
+        Raises `NoSuchTask`, `TimeoutError`, and `ArchiveMissing` (a `LookupError`) when it was archived and its archive
+        is gone."""
         async with asyncio.timeout(timeout if timeout != 0 else 10):
             final = await self._final(task)
             if final is None:
@@ -212,10 +324,23 @@ class Client:
                     pass
                 final = await self._final(task)
         assert final is not None
-        deliverable = await self.artifact(final.deliverable) if final.deliverable else None
+        try:
+            return await self._outcome(task, final, self._content)
+        except LookupError:
+            stone = await tombstone_of(self._bus, task)
+            if stone is None:
+                raise
+            told = await past(self._bus, self._payloads, task, stone)
+            return await self._outcome(task, told.final, told.content)
+
+    async def _outcome(self, task: str, final: Final, content: Content) -> Outcome:
+        deliverable = await content.artifact(final.deliverable) if final.deliverable else None
         assert deliverable is None or isinstance(deliverable, Deliverable)
-        files = await self._content.files(deliverable.changes) if deliverable else {}
-        return Outcome(task, final.state, final.reason, final.checked, final.usage, deliverable, files)
+        files = await content.files(deliverable.changes) if deliverable else {}
+        return Outcome(
+            task, final.state, final.reason, final.checked, final.usage, deliverable, files, final.blocked,
+            final.unconfirmed,
+        )  # fmt: skip
 
     async def artifact(self, ref: Ref) -> msgspec.Struct:
         """The content of an artifact on the board. Raises `LookupError` when its record is gone."""
@@ -223,7 +348,10 @@ class Client:
 
     async def _final(self, task: str) -> Final | None:
         stored = await self._bus.last(subjects.final(subjects.token(task, "task")))
-        return msgspec.json.decode(open_record(stored.data).body, type=Final) if stored else None
+        if stored is not None:
+            return msgspec.json.decode(open_record(stored.data).body, type=Final)
+        stone = await tombstone_of(self._bus, task)
+        return (await past(self._bus, self._payloads, task, stone)).final if stone else None
 
     async def _fold(self, task: str | None) -> Board:
         async with self._reading(task) as (board, reading):
@@ -232,81 +360,37 @@ class Client:
         return board
 
     @asynccontextmanager
-    async def _reading(self, task: str | None) -> AsyncIterator[tuple[Board, _Reading]]:
+    async def _reading(self, task: str | None) -> AsyncIterator[tuple[Board, Reading]]:
         subject = subjects.task_records(subjects.token(task, "task")) if task is not None else None
-        reading = _Reading(self._bus, subject)
+        reading = Reading(self._bus, subject)
         try:
-            yield Board(filtered=task is not None), reading
+            board = Board(filtered=task is not None)
+            if board.filtered:
+                await load_kinds(self._bus, board)
+            yield board, reading
         finally:
             await reading.stop()
 
-
-class _Reading:
-    """A reader whose records are taken one by one."""
-
-    def __init__(self, bus: Bus, subject: str | None) -> None:
-        self._queue: asyncio.Queue[Stored] = asyncio.Queue(2_048)
-        self._reader = Reader(bus, self._queue.put, subject=subject)
-        self._running = asyncio.create_task(self._reader.run())
-
-    async def next(self, *, wait: bool) -> Stored | None:
-        """The next record. Without `wait`, None once all that is stored has been read. Raises what ended the reader."""
-        if not self._queue.empty():
-            return self._queue.get_nowait()
-        got = asyncio.create_task(self._queue.get())
-        caught_up = asyncio.create_task(self._reader.caught_up.wait())
-        others: set[asyncio.Task[Any]] = {self._running} if wait else {self._running, caught_up}
+    async def _select(self, subject: str) -> list[Stored]:
+        """Every stored record that a filter matches, in order."""
+        reading, found = Reading(self._bus, subject), []
         try:
-            await asyncio.wait({got, *others}, return_when=asyncio.FIRST_COMPLETED)
-            if got.done():
-                return got.result()
-            if self._running.done():
-                self._running.result()
-            return None
+            while (stored := await reading.next(wait=False)) is not None:
+                found.append(stored)
         finally:
-            got.cancel()
-            caught_up.cancel()
-
-    async def stop(self) -> None:
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
+            await reading.stop()
+        return found
 
 
-def _check(spec: TaskSpec) -> None:
-    if not spec.goal.strip():
-        raise InvalidTask("goal: it is empty; say what is to be done")
-    if len(spec.goal) > MAX_GOAL:
-        raise InvalidTask(
-            f"goal: {len(spec.goal):,} characters; at most {MAX_GOAL:,}: put the rest into a --source file"
-        )
-    if any("\0" in check for check in spec.checks):
-        raise InvalidTask("check: it holds a NUL character; give a command line")
-    if any(not check.strip() for check in spec.checks):
-        raise InvalidTask("check: it is empty; give a command such as 'python -m unittest'")
-    found = problems("task", encode(spec))
-    if found:
-        raise InvalidTask("; ".join(reason.removeprefix("task.") for reason in found))
-
-
-def read_sources(paths: Sequence[Path]) -> Tree:
-    """Documents as one tree: a folder's files under their relative paths, a single file under its name. Raises
-    `InvalidTask` for a missing path or a name that comes twice, `WorkspaceError` for what cannot be read."""
-    found: dict[str, File] = {}
-    for path in map(Path, paths):
-        if path.is_dir():
-            tree: Tree = scan(path)
-        elif path.is_file():
-            tree = {path.name: File(path.read_bytes(), False)}
-        else:
-            raise InvalidTask(f"source: {path} is neither a file nor a folder; name an existing one")
-        twice = sorted(found.keys() & tree.keys())
-        if twice:
-            raise InvalidTask(f"source: {twice[0]} comes from two of the given paths; rename one")
-        found.update(tree)
-    return dict(sorted(found.items()))
+def _same_task(record: Record, spec: TaskSpec) -> bool:
+    """Whether the task that is there is this one. Of an archived one the digest is left."""
+    if record.type == "task.tombstone":
+        return msgspec.json.decode(record.body, type=Tombstone).spec_digest in (None, digest(encode(spec)))
+    return msgspec.json.decode(record.body, type=TaskSpec) == spec
 
 
 __all__ = [
-    "DEFAULT_URL", "BusError", "Client", "Event", "InvalidTask", "KeyInUse", "NoAnswer", "NoSuchTask", "Outcome",
-    "read_sources",
+    "DEFAULT_URL", "Approval", "BusError", "Client", "Ended", "Event", "InvalidRequest", "InvalidTask", "KeyInUse",
+    "Kin", "Lineage", "NoAnswer", "NoSuchArtifact", "NoSuchGate", "NoSuchTask", "NotVoted", "Outcome", "Spending",
+    "StoreFull", "Told", "Voted", "check_spec", "person_name", "read_sources",
 ]  # fmt: skip

@@ -22,26 +22,34 @@ def children(
     model: ModelChoice | None,
     concurrency: int | None = None,
     drain_seconds: float,
+    credentials: Path | None = None,
 ) -> list[Child]:
     """What to start for `roles`. Logs go to `folder`/logs, homes below `folder`/homes. The URL and the model travel in
-    the environment: an address may hold a password, and keys reach only the roles that ask a model."""
+    the environment: an address may hold a password, and keys reach only the roles that ask a model. Of the folder
+    `credentials` each is told its own file only."""
     from kokuban.console.launcher import Child
     from kokuban.schemas.contracts import builtin_crew
 
     # -P: nothing in the folder that a person happens to stand in is imported.
     kokuban = [sys.executable, "-P", "-m", "kokuban.console.main"]
-    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL"}
+    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL", "KOKUBAN_CREDENTIALS"}
     plain = {name: value for name, value in os.environ.items() if name not in hidden} | {"KOKUBAN_NATS_URL": url}
     keys = {name: os.environ[name] for name in KEYS if name in os.environ}
-    crew = [Child("supervisor", [*kokuban, "supervisor"], plain, folder / "logs" / "supervisor.log")]
+
+    def secret(user: str) -> dict[str, str]:
+        return {"KOKUBAN_CREDENTIALS": str(credentials.absolute() / f"{user}.nk")} if credentials else {}
+
+    crew = [
+        Child("supervisor", [*kokuban, "supervisor"], plain | secret("supervisor"), folder / "logs" / "supervisor.log")
+    ]
     for role in roles:
         arguments = ["worker", role, "--home", str(folder / "homes" / role), "--drain-seconds", f"{drain_seconds:g}"]
-        environment = plain
+        environment = plain | secret(f"role-{role}")
         if concurrency is not None:
             arguments += ["--concurrency", str(concurrency)]
         if builtin_crew()[role].model and model is not None:
             arguments += model.arguments()
-            environment = plain | keys | model.environment()
+            environment = environment | keys | model.environment()
         crew.append(Child(role, [*kokuban, *arguments], environment, folder / "logs" / f"{role}.log"))
     return crew
 

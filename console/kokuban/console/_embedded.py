@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from kokuban.blackboard import Client, Event
+from kokuban.blackboard.wire import Bus, ensure_board
 from kokuban.blackboard.wire.embedded import EmbeddedServer
 from kokuban.console import _errors
 from kokuban.console._crew import children, last_line
@@ -44,7 +45,7 @@ async def run_task(
     await model.validate()
     with tempfile.TemporaryDirectory(prefix="kokuban-", ignore_cleanup_errors=True) as temporary:
         folder = (store or Path(temporary)).absolute()
-        async with EmbeddedServer(folder) as server:
+        async with EmbeddedServer(folder, protected=True) as server:
             shutil.rmtree(folder / "homes", ignore_errors=True)
             tell(
                 f"store: {folder}{'' if store else ' (removed at the end)'}; server: {server.url}; model: {model.spec}"
@@ -63,13 +64,17 @@ async def _with_crew(
 ) -> int:
     view = _View(folder)
     crew = children(
-        list(builtin_crew()), url=server.url, folder=folder, model=model, drain_seconds=WORKER_DRAIN_SECONDS
-    )
+        list(builtin_crew()), url=server.url, folder=folder, model=model, drain_seconds=WORKER_DRAIN_SECONDS,
+        credentials=server.credentials,
+    )  # fmt: skip
     launcher = Launcher(crew, server=server, on_event=view.process, drain_seconds=WORKER_DRAIN_SECONDS + 2)
     running = asyncio.create_task(launcher.run())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_end, launcher, running)
-        board = await stack.enter_async_context(await Client.connect(server.url, name="kokuban run"))
+        await _set_up(server)
+        board = await stack.enter_async_context(
+            await Client.connect(server.url, name="kokuban run", credentials=server.credential("client"))
+        )
         task = await request.submit(board)
         tell(f"task: {task}")
         following = asyncio.create_task(_follow(board, task, view))
@@ -91,6 +96,13 @@ async def _with_crew(
             return _errors.INTERRUPTED
         tell(f"Task {task} did not end within {timeout:g} s.")
         return _errors.NOT_ENDED
+
+
+async def _set_up(server: EmbeddedServer) -> None:
+    """Make the board with the supervisor's credential, so that its clients need not wait for a supervisor."""
+    secret = server.credential("supervisor")
+    async with await Bus.connect(server.url, name="kokuban run: set-up", credentials=secret) as bus:
+        await ensure_board(bus)
 
 
 async def _end(launcher: Launcher, running: asyncio.Task[None]) -> None:

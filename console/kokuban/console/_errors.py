@@ -20,8 +20,8 @@ BUG = 70
 INTERRUPTED = 130
 
 CODES = (
-    "Exit codes: 0 done, 1 the task failed, 2 wrong usage or input, 3 no server or other infrastructure, "
-    "4 not ended yet, 130 interrupted."
+    "Exit codes: 0 done, 1 the task ended otherwise or what was said to it does not count, 2 wrong usage or input, "
+    "3 no server, a full store or other infrastructure, 4 not ended yet, 130 interrupted."
 )
 
 
@@ -91,15 +91,17 @@ def explain(error: BaseException) -> tuple[int, str]:
 def _explain_ours(error: BaseException) -> tuple[int, str]:
     from kokuban.agents.models import ModelConfigError
     from kokuban.agents.sandbox import SandboxError
-    from kokuban.blackboard import BusError, InvalidTask, NoAnswer, NoSuchTask, WorkspaceError
+    from kokuban.blackboard import BusError, InvalidRequest, NoAnswer, NoSuchTask, StoreFull, WorkspaceError
     from kokuban.blackboard.wire.embedded import EmbeddedServerError
     from kokuban.schemas import InvalidName
 
     text = clean(str(error))
-    if isinstance(error, InvalidTask | WorkspaceError | ModelConfigError | NoSuchTask | InvalidName):
+    if isinstance(error, InvalidRequest | WorkspaceError | ModelConfigError | NoSuchTask | InvalidName):
         return USAGE, text
     if isinstance(error, NoAnswer):
         return INFRASTRUCTURE, f"NATS: no answer, so it is unknown whether the last write was stored ({text})"
+    if isinstance(error, StoreFull):
+        return INFRASTRUCTURE, text
     if isinstance(error, BusError):
         return INFRASTRUCTURE, text if text.startswith("NATS: ") else f"NATS: {text}"
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""Events, tasks and outcomes as text for people, and as JSON. What agents wrote is data: cleaned, never interpreted."""
+"""Events and outcomes as text for people, and as JSON. What agents wrote is data: cleaned, never interpreted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from kokuban.console._terminal import Paint, clean, one_line
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Client, Event, Outcome
-    from kokuban.blackboard.core import Step, Task
     from kokuban.schemas import Ref, Verdict
 
 _COLOURS = {
     "artifact": "green", "ended": "bold", "refused": "yellow", "failed": "red", "released": "yellow",
-    "revoked": "yellow", "ignored": "yellow",
+    "revoked": "yellow", "ignored": "yellow", "waiting": "yellow", "gate": "yellow", "cancel": "yellow",
+    "intake": "yellow",
 }  # fmt: skip
+_ASKING = ("waiting", "gate")
 
 
 def event_line(event: Event, paint: Paint) -> str:
@@ -26,17 +27,38 @@ def event_line(event: Event, paint: Paint) -> str:
         where += f"#{event.attempt}"
     words = [paint(_clock(event.time), "dim"), paint(f"#{event.seq}", "dim"), one_line(event.task), one_line(where)]
     words.append(paint(event.event, _COLOURS.get(event.event, "")))
+    if event.person:
+        words.append(one_line(event.person))
+    if event.gate:
+        words.append(one_line(event.gate))
     if event.kind:
-        words += [paint(one_line(f"{event.kind}/{event.name}"), "cyan"), paint(_short(event.digest), "dim")]
-    words.append(one_line(summary(event)))
+        words += [paint(one_line(f"{event.kind}/{event.name}"), "cyan"), paint(short(event.digest), "dim")]
+    words.append(one_line(_asked(event), 1_200) if event.event in _ASKING else one_line(summary(event)))
     return "  ".join(word for word in words if word)
+
+
+def _asked(event: Event) -> str:
+    """What a person is asked to decide: the question, the call with its arguments or the artifact, by whom, until when,
+    and what to type."""
+    from kokuban.console._gates import instant, subject_of
+
+    try:
+        gate = event.asks()
+    except ValueError:
+        return event.text
+    way = "kokuban answer" if gate.about == "question" else "kokuban approvals show"
+    what = "" if gate.about == "question" else f"{subject_of(gate, 400)}; "
+    until = f"until {instant(event.until)}; " if event.until else ""
+    by = f"asked by {event.worker}; " if event.worker else ""
+    return f"{one_line(gate.asks, 300)}: {what}{by}{until}{way} {event.task}/{gate.id}"
 
 
 def _clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-def _short(digest: str) -> str:
+def short(digest: str) -> str:
+    """The first digits of a digest."""
     return one_line(digest.removeprefix("sha256:"), 200)[:8]
 
 
@@ -45,40 +67,42 @@ def summary(event: Event) -> str:
     if not event.kind:
         return event.text
     try:
-        return _artifact_summary(event.artifact())
+        return artifact_summary(event.artifact())
     except Exception:
         return ""
 
 
-def _artifact_summary(artifact: Any) -> str:
+def artifact_summary(artifact: Any) -> str:
+    """What an artifact is about, '' for one of a user's own kind."""
     from kokuban.schemas import Critique, Deliverable, Finding, Patch, Plan, Verdict
 
     match artifact:
         case Plan():
             steps = [f"{s.id} ({s.role})" + (f" after {', '.join(s.needs)}" if s.needs else "") for s in artifact.steps]
-            return f"{_count(len(steps), 'step')}: {'; '.join(steps)}"
+            return f"{count(len(steps), 'step')}: {'; '.join(steps)}"
         case Finding():
             return f"{artifact.statement} [{', '.join(dict.fromkeys(c.source for c in artifact.citations))}]"
         case Patch():
             paths = ", ".join(change.path for change in artifact.changes[:5])
-            return f"{_count(len(artifact.changes), 'file')}: {paths}" + (
+            return f"{count(len(artifact.changes), 'file')}: {paths}" + (
                 f": {artifact.summary}" * bool(artifact.summary)
             )
         case Verdict():
             judged = f"{artifact.subject.kind}/{artifact.subject.name}"
             end = "passed" if artifact.passed else "failed"
-            checks = f", {_count(len(artifact.checks), 'check')}" if artifact.checks else ""
+            checks = f", {count(len(artifact.checks), 'check')}" if artifact.checks else ""
             reasons = f": {'; '.join(artifact.reasons)}" if artifact.reasons else ""
             return f"{judged} {end} ({artifact.scope}{checks}){reasons}"
         case Critique():
             return artifact.text
         case Deliverable():
             checked = "checked" if artifact.checked else "unchecked"
-            return f"{_count(len(artifact.changes), 'changed file')}, {checked}"
+            return f"{count(len(artifact.changes), 'changed file')}, {checked}"
     return ""
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -103,7 +127,7 @@ def outcome_lines(outcome: Outcome, verdict: Verdict | None, paint: Paint) -> It
         sources = {part.path: part.sources for part in outcome.deliverable.manifest}
         yield paint("changed files:", "bold")
         for change in outcome.deliverable.changes:
-            names = ", ".join(f"{ref.kind}/{ref.name} {_short(ref.digest)}" for ref in sources.get(change.path, ()))
+            names = ", ".join(f"{ref.kind}/{ref.name} {short(ref.digest)}" for ref in sources.get(change.path, ()))
             yield f"  {change.op:<7}{one_line(change.path, 1_024)}  ← {names or 'no artifact'}"
         if verdict is not None and verdict.checks:
             yield paint("checks on the merged files:", "bold")
@@ -112,11 +136,14 @@ def outcome_lines(outcome: Outcome, verdict: Verdict | None, paint: Paint) -> It
                 yield f"  {one_line(check.command)}  {'timed out' if check.timed_out else end}"
         yield paint("report:", "bold")
         yield from (f"  {line}" for line in clean(outcome.deliverable.report).rstrip().split("\n"))
+    for label, steps in (("never done", outcome.blocked), ("not heard to have stopped", outcome.unconfirmed)):
+        if steps:
+            yield f"{label}: {one_line(', '.join(steps), 2_000)}"
     usage = outcome.usage
     yield paint(
         f"used: {usage.input_tokens} input and {usage.output_tokens} output tokens"
-        f"{' (estimated in part)' if usage.estimated else ''}, {_count(usage.model_calls, 'model call')}, "
-        f"{_count(usage.tool_calls, 'tool call')}",
+        f"{' (estimated in part)' if usage.estimated else ''}, {count(usage.model_calls, 'model call')}, "
+        f"{count(usage.tool_calls, 'tool call')}" + (f", {usage.micros / 1_000_000:.6f} USD" if usage.micros else ""),
         "dim",
     )
 
@@ -125,15 +152,15 @@ def outcome_json(outcome: Outcome, verdict: Verdict | None) -> dict[str, Any]:
     """A task's end for programs. `parts` say which artifacts each changed file came from."""
     found: dict[str, Any] = {
         "task": outcome.task, "state": outcome.state, "reason": outcome.reason, "checked": outcome.checked,
-        "usage": _usage(outcome.usage),
+        "usage": usage_json(outcome.usage), "blocked": outcome.blocked, "unconfirmed": outcome.unconfirmed,
     }  # fmt: skip
     if outcome.deliverable is not None:
         deliverable = outcome.deliverable
         found |= {
             "base": deliverable.base, "tree": deliverable.tree, "report": deliverable.report, "diff": deliverable.diff,
             "changes": [{"path": c.path, "op": c.op, "after": c.after} for c in deliverable.changes],
-            "parts": [{"path": p.path, "sources": [_ref(r) for r in p.sources]} for p in deliverable.manifest],
-            "cites": [_ref(ref) for ref in deliverable.cites],
+            "parts": [{"path": p.path, "sources": [ref_json(r) for r in p.sources]} for p in deliverable.manifest],
+            "cites": [ref_json(ref) for ref in deliverable.cites],
         }  # fmt: skip
     if verdict is not None:
         found["checks"] = [
@@ -142,66 +169,14 @@ def outcome_json(outcome: Outcome, verdict: Verdict | None) -> dict[str, Any]:
     return found
 
 
-def _ref(ref: Ref) -> dict[str, Any]:
+def ref_json(ref: Ref) -> dict[str, Any]:
+    """An artifact's identity for programs."""
     return {"step": ref.step, "kind": ref.kind, "name": ref.name, "digest": ref.digest, "seq": ref.seq}
 
 
-def _usage(usage: Any) -> dict[str, Any]:
+def usage_json(usage: Any) -> dict[str, Any]:
+    """What something cost, for programs."""
     return {
         "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "model_calls": usage.model_calls,
-        "tool_calls": usage.tool_calls, "estimated": usage.estimated,
-    }  # fmt: skip
-
-
-def state_of(task: Task) -> str:
-    """`done`, `failed`, or `open` while it has not ended."""
-    return task.final.state if task.final else "open"
-
-
-def task_line(task: Task, paint: Paint) -> str:
-    """A task in one line: id, state, how many steps are done, tokens, goal."""
-    state = state_of(task)
-    done = sum(step.status == "done" for step in task.steps.values())
-    colour = {"done": "green", "failed": "red"}.get(state, "yellow")
-    steps = f"{done}/{_count(len(task.steps), 'step')}"
-    spent = f"{task.usage.tokens:>7} tokens"
-    return f"{task.id}  {paint(f'{state:<6}', colour)}  {steps:<10}  {spent}  {one_line(task.spec.goal, 80)}"
-
-
-def task_lines(task: Task, paint: Paint) -> Iterator[str]:
-    """A task with its steps and artifacts."""
-    yield task_line(task, paint)
-    for step in task.steps.values():
-        where = f"{step.role}/{step.id}" + (f"#{step.attempt}" if step.attempt > 1 else "")
-        worker = f"  {one_line(step.worker)}" if step.status == "claimed" else ""
-        reasons = f"  {one_line('; '.join(step.reasons))}" if step.reasons and step.status != "done" else ""
-        yield f"  {where:<28}  {step.status}{worker}{reasons}"
-    for artifact in task.artifacts.values():
-        ref = artifact.ref
-        yield f"  {paint(f'{ref.kind}/{ref.name}', 'cyan')}  {_short(ref.digest)}  #{ref.seq}"
-    if task.final is not None:
-        yield f"  {paint(task.final.state, 'bold')}: {one_line(task.final.reason, 2_000)}"
-
-
-def task_json(task: Task, *, whole: bool) -> dict[str, Any]:
-    """A task for programs; with `whole` also its steps and artifacts."""
-    found: dict[str, Any] = {
-        "task": task.id, "state": state_of(task), "goal": task.spec.goal, "submitted": task.time, "seq": task.last_seq,
-        "checks": task.spec.checks, "usage": _usage(task.usage),
-    }  # fmt: skip
-    if task.final is not None:
-        found |= {"reason": task.final.reason, "checked": task.final.checked}
-    if whole:
-        found["steps"] = [_step_json(step) for step in task.steps.values()]
-        found["artifacts"] = [
-            _ref(a.ref) | {"role": a.role, "attempt": a.attempt, "derived_from": a.derived_from}
-            for a in task.artifacts.values()
-        ]
-    return found
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    return {
-        "step": step.id, "role": step.role, "status": step.status, "attempt": step.attempt, "worker": step.worker,
-        "fence": step.fence, "reasons": step.reasons, "usage": _usage(step.usage),
+        "tool_calls": usage.tool_calls, "estimated": usage.estimated, "micros": usage.micros, "seconds": usage.seconds,
     }  # fmt: skip

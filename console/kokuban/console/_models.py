@@ -27,6 +27,13 @@ class ModelChoice:
     record: Path | None = None
     native_tools: bool = False
     """Whether a coder uses the provider's tool calls, or writes one file a turn in plain text (for small models)."""
+    endpoint: str = ""
+    """The name under which all workers share this model's endpoint; '': from the provider and the address."""
+
+    @property
+    def endpoint_name(self) -> str:
+        """As `kokuban limits` names it: `openai`, or for an address `openai-compatible-127-0-0-1-8000`."""
+        return self.endpoint or _endpoint_of(self.spec.partition(":")[0], self.base_url)
 
     def open(self) -> Model:
         """The model; nothing is sent yet. Raises `ModelConfigError`."""
@@ -46,12 +53,32 @@ class ModelChoice:
     def arguments(self) -> list[str]:
         """The command line's part of it."""
         record = ["--record", str(self.record)] if self.record else []
-        return [*record, "--native-tools" if self.native_tools else "--plain-text"]
+        endpoint = ["--endpoint", self.endpoint] if self.endpoint else []
+        return [*record, *endpoint, "--native-tools" if self.native_tools else "--plain-text"]
+
+
+def _endpoint_of(provider: str, base_url: str | None) -> str:
+    """A name for a server: the same for every spelling of its address that differs in case or in a default port."""
+    import hashlib
+    import re
+    from urllib.parse import urlsplit
+
+    if not base_url:
+        return provider
+    try:
+        parts = urlsplit(base_url.strip())
+        host, port = parts.hostname or "", parts.port or {"https": 443}.get(parts.scheme, 80)
+    except ValueError:
+        return provider  # no address; opening the model says so
+    words = re.sub("[^a-z0-9]+", "-", host.lower()).strip("-")
+    name = f"{provider}-{words}-{port}"
+    return name if len(name) <= 64 else f"{name[:50]}-{hashlib.sha256(name.encode()).hexdigest()[:13]}"
 
 
 def choose(
-    model: str | None = None, base_url: str | None = None, record: Path | None = None, native_tools: bool | None = None
-) -> ModelChoice | None:
+    model: str | None = None, base_url: str | None = None, record: Path | None = None, native_tools: bool | None = None,
+    endpoint: str | None = None,
+) -> ModelChoice | None:  # fmt: skip
     """The model named by options, else by KOKUBAN_MODEL and KOKUBAN_BASE_URL. None when none is named."""
     spec = model or os.environ.get("KOKUBAN_MODEL")
     if not spec:
@@ -62,7 +89,7 @@ def choose(
     if base_url is None and kind == "openai-compatible":
         base_url = os.environ.get("KOKUBAN_BASE_URL") or None
     native = kind == "openai" if native_tools is None else native_tools
-    return ModelChoice(spec, base_url, record.expanduser().absolute() if record else None, native)
+    return ModelChoice(spec, base_url, record.expanduser().absolute() if record else None, native, endpoint or "")
 
 
 class NoModel(click.ClickException):
@@ -80,8 +107,18 @@ def required(choice: ModelChoice | None) -> ModelChoice:
     return choice
 
 
+def _endpoint(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from kokuban.schemas import subjects
+
+    return subjects.token(value, "endpoint") if value is not None else None
+
+
 def model_options(command: Any) -> Any:
-    """Adds --model, --base-url, --record and --native-tools to a command: the arguments of `choose`."""
+    """Adds --model, --base-url, --record, --native-tools and --endpoint to a command: the arguments of `choose`."""
+    command = click.option(
+        "--endpoint", metavar="NAME", callback=_endpoint,
+        help="The model server's name in `kokuban limits` (default: from the provider and the address).",
+    )(command)  # fmt: skip
     command = click.option(
         "--native-tools/--plain-text", default=None,
         help="How a coder acts: the provider's tool calls (default for openai), or one file a turn in plain text.",

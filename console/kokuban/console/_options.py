@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from kokuban.console._values import BudgetValue, DurationValue
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Client
@@ -28,7 +30,8 @@ PATH = PathName(path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRequest:
-    """A task to submit. The limits bound one attempt at a step; None leaves it to the role's contract."""
+    """A task to submit. `steps` to `seconds` bound one attempt at a step; None leaves it to the role's contract.
+    `budget` holds the fields of a `Budget`, of the whole task."""
 
     goal: str
     workspace: Path | None = None
@@ -41,21 +44,35 @@ class TaskRequest:
     tool_calls: int | None = None
     tokens: int | None = None
     seconds: int | None = None
+    budget: dict[str, int] | None = None
+    tenant: str = "default"
+    priority: int = 0
+    deadline_seconds: int | None = None
+    after: tuple[str, ...] = ()
+    replans: int = 1
+    approve: tuple[str, ...] = ()
+    votes: int = 1
+    approval_seconds: int | None = None
+
+    def _fields(self) -> dict[str, Any]:
+        """What describes the task beside its content."""
+        from kokuban.schemas import Budget
+
+        fields = asdict(self)
+        for name in ("goal", "workspace", "sources"):
+            del fields[name]
+        return fields | {"budget": None if self.budget is None else Budget(**self.budget)}
 
     async def validate(self, *, checks_run_here: bool) -> None:
         """Raises what would make the task fail at once: `InvalidTask`, `WorkspaceError`, and, when the checks will run
         on this machine, for a check whose program is not there."""
         import asyncio
 
-        from kokuban.blackboard import InvalidTask
-        from kokuban.blackboard.client import read_sources
+        from kokuban.blackboard.client import check_spec, read_sources
         from kokuban.blackboard.workspace import scan
-        from kokuban.schemas import TaskSpec, encode
-        from kokuban.schemas.kinds import problems
+        from kokuban.schemas import TaskSpec
 
-        spec = TaskSpec(self.goal, "sha256:" + "0" * 64, checks=self.checks, key=self.key)
-        if found := problems("task", encode(spec)):
-            raise InvalidTask("; ".join(reason.removeprefix("task.") for reason in found))
+        check_spec(TaskSpec(self.goal, "sha256:" + "0" * 64, **self._fields()))
         tree = await asyncio.to_thread(scan, self.workspace) if self.workspace else {}
         await asyncio.to_thread(read_sources, self.sources)
         if checks_run_here:
@@ -64,19 +81,7 @@ class TaskRequest:
 
     async def submit(self, board: Client) -> str:
         """Put it on the board; the task's id."""
-        return await board.submit(
-            self.goal,
-            workspace=self.workspace,
-            sources=self.sources,
-            checks=self.checks,
-            key=self.key,
-            attempts=self.attempts,
-            check_seconds=self.check_seconds,
-            steps=self.steps,
-            tool_calls=self.tool_calls,
-            tokens=self.tokens,
-            seconds=self.seconds,
-        )
+        return await board.submit(self.goal, workspace=self.workspace, sources=self.sources, **self._fields())
 
 
 async def _check_program(check: str, tree: Tree) -> None:
@@ -127,6 +132,24 @@ def _said(context: click.Context, parameter: click.Parameter, value: Any) -> Any
 def task_options(command: Any) -> Any:
     """Adds the options that describe a task, handed over as the fields of a `TaskRequest` beside the goal."""
     for option in (
+        click.option("--approval-seconds", type=DurationValue(), metavar="TIME",
+                     help="How long an approval is waited for, such as 30m or 2d (default: for ever)."),
+        click.option("--votes", type=click.IntRange(1, 100), metavar="N", default=1, show_default=True,
+                     help="How many people must approve."),
+        click.option("--approve", multiple=True, callback=_said, metavar="KIND",
+                     help="Artifacts of this kind count once people have approved them. May be repeated."),
+        click.option("--replans", type=click.IntRange(0, 10), metavar="N", default=1, show_default=True,
+                     help="How often the plan may be made again when a step's attempts are used up."),
+        click.option("--after", multiple=True, callback=_said, metavar="TASK",
+                     help="Start when this task is done. May be repeated."),
+        click.option("--deadline", "deadline_seconds", type=DurationValue(), metavar="TIME",
+                     help="End the task this long after it is stored, such as 30m or 2d."),
+        click.option("--priority", type=click.IntRange(-100, 100), metavar="N", default=0, show_default=True,
+                     help="Higher goes first."),
+        click.option("--tenant", callback=_said, metavar="NAME", default="default", show_default=True,
+                     help="On whose account it runs."),
+        click.option("--budget", type=BudgetValue(), metavar="NAME=N,…",
+                     help="What the whole task may spend: any of tokens, usd, steps, tool-calls, seconds."),
         click.option("--seconds", type=click.IntRange(1, 86_400), metavar="N", help="Wall clock for a step's attempt."),
         click.option("--tokens", type=click.IntRange(0), metavar="N", help="Tokens for a step's attempt."),
         click.option("--tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls for a step's attempt."),
@@ -165,16 +188,53 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
     return value
 
 
-nats_option = click.option(
-    "--nats",
-    envvar="KOKUBAN_NATS_URL",
-    metavar="URL",
-    callback=address,
-    help="The NATS server (or KOKUBAN_NATS_URL)  [default: nats://127.0.0.1:4222]",
-)
+_GIVEN = "kokuban.credentials"
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    context.meta[_GIVEN] = value
+
+
+def nats_option(command: Any) -> Any:
+    """Adds `--nats`, handed over as `nats`, and `--credentials`, which `credentials_of` reads."""
+    url = click.option(
+        "--nats",
+        envvar="KOKUBAN_NATS_URL",
+        metavar="URL",
+        callback=address,
+        help="The NATS server (or KOKUBAN_NATS_URL)  [default: nats://127.0.0.1:4222]",
+    )
+    secret = click.option(
+        "--credentials", envvar="KOKUBAN_CREDENTIALS", type=PATH, metavar="FILE", callback=_keep, expose_value=False,
+        help="For a server that asks: your file of `kokuban auth`, or the folder of it (or KOKUBAN_CREDENTIALS).",
+    )  # fmt: skip
+    return url(secret(command))
+
+
+def credentials_of(user: str, nats: str | None) -> Path | None:
+    """The credential's file with which this command connects as `user` (`client`, `role-coder` …): what --credentials
+    names, else that of the store `.kokuban` here, if it is its server that is asked. None: no credential."""
+    context = click.get_current_context(silent=True)
+    given: Path | None = context.meta.get(_GIVEN) if context else None
+    if given is not None:
+        return given / f"{user}.nk" if given.is_dir() else given
+    own = Path(".kokuban") / "credentials" / "default" / f"{user}.nk"
+    if not own.is_file():
+        return None
+    from kokuban.blackboard.wire.embedded import running_server
+
+    server = running_server(Path(".kokuban"))
+    asked = (nats or "nats://127.0.0.1:4222").replace("localhost", "127.0.0.1").rstrip("/")
+    return own.absolute() if server is not None and server.url == asked else None
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, one object a line.")
 
 out_option = click.option(
     "--out", type=PATH, metavar="DIR", help="Write the result to this new folder: files, diff, report, manifest."
 )
+
+person_option = click.option(
+    "--as", "person", envvar="KOKUBAN_PERSON", metavar="NAME",
+    help="Who speaks (or KOKUBAN_PERSON)  [default: your user name on this machine]",
+)  # fmt: skip

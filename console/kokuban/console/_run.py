@@ -38,7 +38,7 @@ def run(
     """Do one task with a server, a supervisor and five agents of its own, and show what it gave.
 
     Artifacts are shown on standard error as they are admitted, the result on standard output. Exit code 0: done,
-    1: the task failed.
+    1: the task ended otherwise (the text says how).
     """
     return _run(TaskRequest(**task), choose(model, base_url, record, native_tools), out, store, as_json, timeout)
 

@@ -11,6 +11,7 @@ import click
 from kokuban.console import _errors
 from kokuban.console._options import (
     TaskRequest,
+    credentials_of,
     goal_argument,
     json_option,
     nats_option,
@@ -32,14 +33,14 @@ Result = TypeVar("Result")
 @nats_option
 def submit(nats: str | None, **task: Any) -> None:
     """Put a task on the board and print its id as soon as it is stored."""
-    _run(_submit(nats, TaskRequest(**task)))
+    execute(_submit(nats, TaskRequest(**task)))
 
 
 async def _submit(nats: str | None, request: TaskRequest) -> None:
     from kokuban.blackboard import Client
 
     await request.validate(checks_run_here=False)
-    async with await Client.connect(nats, name="kokuban submit") as board:
+    async with await Client.connect(nats, name="kokuban submit", credentials=credentials_of("client", nats)) as board:
         put(await request.submit(board))
 
 
@@ -57,7 +58,7 @@ def watch(task: str | None, after: int, follow: bool, as_json: bool, nats: str |
 
     The line of a lease (a supervisor saying that it still leads) is in the --json output only.
     """
-    _run(_watch(task, after, follow, as_json, nats))
+    execute(_watch(task, after, follow, as_json, nats))
 
 
 async def _watch(task: str | None, after: int, follow: bool, as_json: bool, nats: str | None) -> None:
@@ -66,7 +67,7 @@ async def _watch(task: str | None, after: int, follow: bool, as_json: bool, nats
 
     from kokuban.blackboard import Client
 
-    async with await Client.connect(nats, name="kokuban watch") as board:
+    async with await Client.connect(nats, name="kokuban watch", credentials=credentials_of("client", nats)) as board:
         showing = asyncio.create_task(_show(board, task, after, follow, as_json))
         when_unread(sys.stdout, showing.cancel)
         try:
@@ -97,8 +98,8 @@ async def _show(board: Client, task: str | None, after: int, follow: bool, as_js
 @json_option
 @nats_option
 def status(task: str | None, as_json: bool, nats: str | None) -> None:
-    """Show all tasks in a line each, or one TASK with its steps and artifacts."""
-    _run(_status(task, as_json, nats))
+    """Show all tasks in a line each, or one TASK with its steps, artifacts and spending, and whom it waits for."""
+    execute(_status(task, as_json, nats))
 
 
 async def _status(name: str | None, as_json: bool, nats: str | None) -> None:
@@ -107,16 +108,18 @@ async def _status(name: str | None, as_json: bool, nats: str | None) -> None:
     import msgspec
 
     from kokuban.blackboard import Client
-    from kokuban.console._live import task_json, task_line, task_lines
+    from kokuban.console._status import task_json, task_line, task_lines
 
-    paint = Paint(sys.stdout)
-    async with await Client.connect(nats, name="kokuban status") as board:
+    paint, spending = Paint(sys.stdout), None
+    async with await Client.connect(nats, name="kokuban status", credentials=credentials_of("client", nats)) as board:
         tasks = [await board.status(name)] if name is not None else await board.tasks()
+        if name is not None:
+            spending = await board.spending(tasks[0])
     for task in tasks:
         if as_json:
-            put(json_line(msgspec.json.encode(task_json(task, whole=name is not None))))
-        elif name is not None:
-            for line in task_lines(task, paint):
+            put(json_line(msgspec.json.encode(task_json(task, spending))))
+        elif spending is not None:
+            for line in task_lines(task, spending, paint):
                 put(line)
         else:
             put(task_line(task, paint))
@@ -132,8 +135,9 @@ async def _status(name: str | None, as_json: bool, nats: str | None) -> None:
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Wait at most this long.")
 @nats_option
 def result(task: str, out: Path | None, as_json: bool, wait: bool, timeout: float | None, nats: str | None) -> int:
-    """Show how TASK ended and what it gave. Exit code 0: done, 1: failed, 4: not ended yet."""
-    return _run(_result(task, out, as_json, timeout if wait else 0, nats))
+    """Show how TASK ended and what it gave. Exit code 0: done, 1: ended otherwise (the text says how), 4: not ended
+    yet."""
+    return execute(_result(task, out, as_json, timeout if wait else 0, nats))
 
 
 async def _result(task: str, out: Path | None, as_json: bool, timeout: float | None, nats: str | None) -> int:
@@ -143,7 +147,7 @@ async def _result(task: str, out: Path | None, as_json: bool, timeout: float | N
 
     if out is not None:
         check_out_path(out)
-    async with await Client.connect(nats, name="kokuban result") as board:
+    async with await Client.connect(nats, name="kokuban result", credentials=credentials_of("client", nats)) as board:
         await board.status(task)  # a task that does not exist would never end
         try:
             outcome = await board.result(task, timeout=timeout)
@@ -176,7 +180,8 @@ def deliver(outcome: Outcome, verdict: Verdict | None, out: Path | None, as_json
     return _errors.DONE if outcome.state == "done" else _errors.TASK_FAILED
 
 
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
+def execute(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's work to its end, with our logging."""
     import asyncio
 
     from kokuban.console._logging import configure_logging

@@ -33,8 +33,15 @@ if TYPE_CHECKING:
 @click.option("--roles", metavar="ROLE,…", help="Start workers of these roles only (default: all).")
 @click.option("--concurrency", type=click.IntRange(1, 1_000), metavar="N", help="Steps at once in each worker.")
 @click.option("--nats", metavar="URL", callback=address, help="Use the server there instead of starting one.")
+@click.option(
+    "--credentials", "secrets", type=PATH, metavar="DIR", envvar="KOKUBAN_CREDENTIALS",
+    help="With --nats: the folder of a tenant that `kokuban auth init` wrote; each process gets its own file of it.",
+)  # fmt: skip
 @model_options
-def up(store: Path, port: int, roles: str | None, concurrency: int | None, nats: str | None, **model: Any) -> None:
+def up(
+    store: Path, port: int, roles: str | None, concurrency: int | None, nats: str | None, secrets: Path | None,
+    **model: Any,
+) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C, which drains (a second one does not wait).
 
     What is on the board stays in the store folder; the next `up` there goes on with it.
@@ -52,13 +59,21 @@ def up(store: Path, port: int, roles: str | None, concurrency: int | None, nats:
     if any(contract.model for contract in contracts):
         required(choice)
     configure_logging()
-    asyncio.run(_up(store, port, [contract.role for contract in contracts], concurrency, nats, choice))
+    if nats is None:
+        secrets = None  # the store has its own
+    elif secrets is not None and not secrets.is_dir():
+        raise click.UsageError(
+            f"credentials: {secrets} is no folder; up starts several users, name the tenant's folder"
+        )
+    asyncio.run(_up(store, port, [contract.role for contract in contracts], concurrency, nats, secrets, choice))
 
 
 async def _up(
-    store: Path, port: int, roles: Sequence[str], concurrency: int | None, nats: str | None, choice: ModelChoice | None
-) -> None:
-    from kokuban.blackboard import Client
+    store: Path, port: int, roles: Sequence[str], concurrency: int | None, nats: str | None, secrets: Path | None,
+    choice: ModelChoice | None,
+) -> None:  # fmt: skip
+    from kokuban.blackboard.client import DEFAULT_URL
+    from kokuban.blackboard.wire import Bus, ensure_board
     from kokuban.console.launcher import Launcher, LauncherEvent
 
     if choice is not None:
@@ -69,11 +84,15 @@ async def _up(
             server = await _start(store, port)
             stack.push_async_callback(server.stop)
             shutil.rmtree(store / "homes", ignore_errors=True)  # left by processes that were killed; the store is ours
-        async with await Client.connect(server.url if server else nats, name="kokuban up") as board:
-            url = board.url  # makes the board, so that clients find it from now on
+        url = server.url if server else nats or DEFAULT_URL
+        folder = server.credentials if server else secrets
+        owner = folder / "supervisor.nk" if folder else None
+        async with await Bus.connect(url, name="kokuban up", credentials=owner) as bus:
+            await ensure_board(bus)  # so that clients find it from now on
         crew = children(
-            roles, url=url, folder=store.absolute(), model=choice, concurrency=concurrency, drain_seconds=DRAIN_SECONDS
-        )
+            roles, url=url, folder=store.absolute(), model=choice, concurrency=concurrency, drain_seconds=DRAIN_SECONDS,
+            credentials=folder,
+        )  # fmt: skip
 
         def show(name: str, event: LauncherEvent, detail: str) -> None:
             if event != "stopping":
@@ -83,8 +102,10 @@ async def _up(
         if server is not None:
             put(f"Kokuban is up at {server.url}")
             here = "" if server.url.endswith(":4222") else f" --nats {server.url}"
+            here += "" if store == Path(".kokuban") else f" --credentials {server.credentials}"
             tell(f"Submit a task: kokuban submit 'Fix the failing test' --workspace . --check 'make test'{here}")
             tell(f"The board is in {store}; logs are in {store / 'logs'}. Ctrl-C drains and ends.")
+            tell(f"From other folders, and as another user: add --credentials with a file of {server.credentials}")
         else:
             put("Kokuban is up on the server that --nats names")
         await Launcher(crew, server=server, on_event=show, drain_seconds=DRAIN_SECONDS + 2).run()
@@ -96,7 +117,7 @@ async def _start(store: Path, port: int) -> EmbeddedServer:
 
     new = not store.exists()
     try:
-        return await EmbeddedServer(store, port=port or None).start()
+        return await EmbeddedServer(store, port=port or None, protected=True).start()
     except EmbeddedServerError as error:
         holder = running_server(store)
         if holder is not None and holder.url is not None:

@@ -12,9 +12,11 @@ import click
 from kokuban.console import _errors
 from kokuban.console._logging import configure_logging, log_options
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, nats_option
+from kokuban.console._options import PATH, credentials_of, nats_option
+from kokuban.console._programs import contract_on, load_program
 
 if TYPE_CHECKING:
+    from kokuban.agents import Role
     from kokuban.agents.models import Attempt
     from kokuban.schemas.contracts import Contract, Crew
 
@@ -63,7 +65,8 @@ async def _supervise(nats: str | None, crew: Crew, steps_per_task: int) -> None:
     from kokuban.blackboard.wire import Bus
     from kokuban.supervisor import Limits, Supervisor
 
-    async with await Bus.connect(nats or DEFAULT_URL, name="kokuban supervisor") as bus:
+    secret = credentials_of("supervisor", nats)
+    async with await Bus.connect(nats or DEFAULT_URL, name="kokuban supervisor", credentials=secret) as bus:
         await _until_stopped(
             Supervisor(bus, crew=crew, limits=Limits(steps_per_task)).run(), drain=None, drain_seconds=0
         )
@@ -79,21 +82,26 @@ async def _supervise(nats: str | None, crew: Crew, steps_per_task: int) -> None:
     "--home", type=PATH, metavar="DIR",
     help="Where this process makes a folder of its own, removed at its end (default: a temporary folder).",
 )  # fmt: skip
+@click.option(
+    "--program", metavar="MODULE:CLASS",
+    help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
+)  # fmt: skip
 @model_options
 @nats_option
 @_drain_option
 @log_options
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
-    log_format: str, **model: Any,
+    log_format: str, program: str | None, **model: Any,
 ) -> None:  # fmt: skip
-    """Run a worker of ROLE: planner, researcher, coder, verifier or integrator."""
+    """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or a registered one with --program."""
     import asyncio
 
     configure_logging(log_level, log_format)
-    contract = contract_of(role)
+    own = load_program(program) if program else None
+    contract = asyncio.run(contract_on(nats, role)) if own else contract_of(role)
     choice = required(choose(**model)) if contract.model else None
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds))
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own))
 
 
 def contract_of(role: str) -> Contract:
@@ -102,7 +110,7 @@ def contract_of(role: str) -> Contract:
 
     crew = builtin_crew()
     if role not in crew:
-        raise click.UsageError(f"role: there is no {role!r}; the roles are {', '.join(crew)}")
+        raise click.UsageError(f"role: there is no {role!r}; the roles are {', '.join(crew)} (--program runs yours)")
     return crew[role]
 
 
@@ -113,8 +121,11 @@ async def _work(
     home: Path | None,
     nats: str | None,
     drain_seconds: float,
+    program: Role | None = None,
 ) -> None:
+    import socket
     import tempfile
+    from contextlib import AsyncExitStack
 
     import structlog
 
@@ -122,16 +133,24 @@ async def _work(
     from kokuban.agents.roles import program_for
     from kokuban.agents.worker import Worker
     from kokuban.blackboard.client import DEFAULT_URL
-    from kokuban.blackboard.wire import Bus
+    from kokuban.blackboard.wire import Bus, Quota
 
-    meter = Meter(choice.open(), on_attempt=_log_attempt) if choice else None
-    async with await Bus.connect(nats or DEFAULT_URL, name=f"kokuban worker {contract.role}") as bus:
+    opened = choice.open() if choice else None
+    secret = credentials_of(f"role-{contract.role}", nats)
+    async with (
+        await Bus.connect(nats or DEFAULT_URL, name=f"kokuban worker {contract.role}", credentials=secret) as bus,
+        AsyncExitStack() as stack,
+    ):
+        meter = None
+        if choice is not None and opened is not None:
+            gate = Quota(bus, choice.endpoint_name, f"{contract.role}-{socket.gethostname()}-{os.getpid()}")
+            meter = Meter(opened, on_attempt=_log_attempt, gate=await stack.enter_async_context(gate))
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)
         own = Path(tempfile.mkdtemp(prefix=f"kokuban-{contract.role}-", dir=home)).absolute()
         os.chdir(own)
         member = Worker(
-            bus, contract, program_for(contract.role), home=own, meter=meter,
+            bus, contract, program or program_for(contract.role), home=own, meter=meter,
             concurrency=concurrency or contract.limits.concurrency,
             native_tools=choice.native_tools if choice else False,
         )  # fmt: skip

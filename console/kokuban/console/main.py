@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import click
 
-from kokuban.console import _errors, _run, _task_commands, _up, _workers
+from kokuban.console import (
+    _auth,
+    _conformance,
+    _dead,
+    _errors,
+    _limits,
+    _lineage,
+    _people,
+    _registry,
+    _run,
+    _task_commands,
+    _up,
+    _workers,
+)
 
 __all__ = ["main"]
 
@@ -25,7 +38,10 @@ def version() -> None:
 
 for _command in (
     _run.demo, _run.run, _up.up, _task_commands.submit, _task_commands.watch, _task_commands.status,
-    _task_commands.result, _workers.worker, _workers.supervisor,
+    _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
+    _registry.kinds, _registry.roles, _conformance.conformance,
+    _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
+    _limits.limits,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -203,7 +203,9 @@ def _of_keyword(old: dict[str, Any], new: dict[str, Any], keyword: str) -> list[
         more = [name for name in now if name not in (before or ())]
         return [f"{', '.join(more)} was not required before"] if more else []
     if keyword == "dependentRequired":
-        more = [f"{n} with {name}" for name, names in now.items() for n in names if n not in (before or {}).get(name, ())]
+        more = [
+            f"{n} with {name}" for name, names in now.items() for n in names if n not in (before or {}).get(name, ())
+        ]
         return [f"{', '.join(more)} was not required before"] if more else []
     if keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         return [] if _bounded(old, keyword, now) else [f"{now} is narrower than before"]

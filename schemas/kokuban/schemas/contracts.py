@@ -1,14 +1,17 @@
-"""Role contracts: what a role consumes and produces, when it runs, what it may use. Data (TOML), never code."""
+"""Role contracts: what a role consumes and produces, when it runs, what it may use. Data (TOML), never code.
+
+The built-in five come with this package; a user's are registered on the board beside them.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib.resources
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo, model_validator
 
 from kokuban.schemas._base import MAX_COUNT
 from kokuban.schemas.artifacts import KINDS
@@ -16,6 +19,11 @@ from kokuban.schemas.records import Allotment, Teammate
 from kokuban.schemas.subjects import TOKEN
 
 Name = Annotated[str, StringConstraints(pattern=TOKEN)]
+_GIVEN_BY = {
+    "plan": "start", "patch": "planned", "verdict": "triggered", "critique": "triggered", "deliverable": "end",
+    "task": "nobody",
+}  # fmt: skip
+"""Kinds that mean something to the runtime, and the `when` of the roles that alone may give them."""
 
 
 class InvalidContract(ValueError):
@@ -55,11 +63,12 @@ class Contract(BaseModel):
     limits: Limits = Limits()
 
     @model_validator(mode="after")
-    def _sound(self) -> Contract:
+    def _sound(self, info: ValidationInfo) -> Contract:
+        known = (*KINDS, *(info.context or {}).get("kinds", ()))
         for field in ("consumes", "produces", "triggers"):
-            unknown = [kind for kind in getattr(self, field) if kind not in KINDS]
+            unknown = [kind for kind in getattr(self, field) if kind not in known]
             if unknown:
-                raise ValueError(f"{field}: unknown kinds {', '.join(unknown)}; known are {', '.join(KINDS)}")
+                raise ValueError(f"{field}: unknown kinds {', '.join(unknown)}; known are {', '.join(known)}")
         if (self.when == "triggered") != bool(self.triggers):
             raise ValueError('triggers: name at least one kind exactly when `when = "triggered"`')
         return self
@@ -72,10 +81,11 @@ Crew = Mapping[str, Contract]
 """Role name to contract."""
 
 
-def parse_contract(text: str, origin: str) -> Contract:
-    """Read one contract. Raises `InvalidContract` naming `origin`, the field and what was expected."""
+def parse_contract(text: str, origin: str, kinds: Collection[str] = ()) -> Contract:
+    """Read one contract, which may name the registered `kinds` beside the built-in ones. Raises `InvalidContract`
+    naming `origin`, the field and what was expected."""
     try:
-        return Contract.model_validate(tomllib.loads(text))
+        return Contract.model_validate(tomllib.loads(text), context={"kinds": kinds})
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidContract(f"{origin}: not TOML: {error}") from error
     except ValidationError as error:
@@ -83,25 +93,64 @@ def parse_contract(text: str, origin: str) -> Contract:
         raise InvalidContract(f"{origin}: " + "; ".join(lines)) from error
 
 
-def check_crew(contracts: list[Contract]) -> Crew:
-    """A crew that can end a task: one role that starts it with a plan, one that ends it with a deliverable, one that is
-    triggered to judge that; no name twice. Raises `InvalidContract`."""
+def check_crew(contracts: Sequence[Contract]) -> Crew:
+    """A crew that can end a task and prove it: one role that starts it with a plan, one that ends it with a
+    deliverable, one that is triggered to judge that; no name twice. What means something to the runtime is given by the
+    roles that may, each kind is judged by one role at most, and none sets another off for ever. Raises
+    `InvalidContract`."""
     crew: dict[str, Contract] = {}
     for contract in contracts:
         if contract.role in crew:
             raise InvalidContract(f"role: {contract.role!r} has two contracts")
         crew[contract.role] = contract
-    for when, kind in (("start", "plan"), ("end", "deliverable"), ("triggered", "verdict")):
+    for when, kind in (("start", "plan"), ("end", "deliverable")):
         found = [c for c in contracts if c.when == when]
         if len(found) != 1:
             raise InvalidContract(f"when: exactly one role must have when = {when!r}, {len(found)} have")
-        role, produces = found[0].role, found[0].produces
-        if kind not in produces or (when != "triggered" and len(produces) > 1):
-            alone = "" if when == "triggered" else " and nothing else"
-            raise InvalidContract(f"produces: {role!r} has when = {when!r} and must produce {kind!r}{alone}")
-        if when == "triggered" and "deliverable" not in found[0].triggers:
-            raise InvalidContract(f"triggers: {role!r} must be triggered by 'deliverable' too: nobody else judges it")
+        if found[0].produces != (kind,):
+            raise InvalidContract(
+                f"produces: {found[0].role!r} has when = {when!r} and must produce {kind!r} and nothing else"
+            )
+    for contract in contracts:
+        for kind in contract.produces:
+            if _GIVEN_BY.get(kind, contract.when) != contract.when:
+                raise InvalidContract(
+                    f"produces: {contract.role!r} has when = {contract.when!r}; {kind!r} is given by "
+                    f"{_GIVEN_BY[kind]!r} roles alone"
+                )
+    _check_judges(contracts)
+    _check_circles(contracts)
     return crew
+
+
+def _check_judges(contracts: Sequence[Contract]) -> None:
+    """A verdict decides what counts: two roles that judge the same kind could overrule each other."""
+    judges: dict[str, list[str]] = {"deliverable": []}
+    for contract in contracts:
+        if "verdict" in contract.produces:
+            for kind in contract.triggers:
+                judges.setdefault(kind, []).append(contract.role)
+        elif "deliverable" in contract.triggers:
+            raise InvalidContract(
+                f"triggers: {contract.role!r} is triggered by 'deliverable' and must produce 'verdict': it is the end"
+            )
+    if not judges["deliverable"]:
+        raise InvalidContract("triggers: no role that produces 'verdict' is triggered by 'deliverable'")
+    for kind, roles in judges.items():
+        if len(roles) > 1:
+            raise InvalidContract(f"triggers: {kind!r} is judged by {' and '.join(map(repr, roles))}; one role may")
+
+
+def _check_circles(contracts: Sequence[Contract]) -> None:
+    """Roles that are triggered, directly or not, by what they produce would run for ever."""
+    waiting = {c.role: c for c in contracts if c.when == "triggered"}
+    while waiting:
+        made = {kind for contract in waiting.values() for kind in contract.produces}
+        free = [role for role, contract in waiting.items() if not made.intersection(contract.triggers)]
+        if not free:
+            raise InvalidContract(f"triggers: these roles would set each other off for ever: {', '.join(waiting)}")
+        for role in free:
+            del waiting[role]
 
 
 def with_limits(crew: Crew, concurrency: Mapping[str, int]) -> Crew:

@@ -53,9 +53,7 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Wire]:
     return msgspec.json.Decoder(KINDS[kind])
 
 
-def problems(
-    kind: str, data: bytes | msgspec.Raw, *, most: int = 5, schema: bytes | None = None
-) -> tuple[str, ...]:
+def problems(kind: str, data: bytes | msgspec.Raw, *, most: int = 5, schema: bytes | None = None) -> tuple[str, ...]:
     """Why `data` is no valid artifact of `kind`: empty when it is one. Each reason names the field. Never raises.
 
     `schema` is a registered kind's JSON Schema, one that `problems_of_schema` passed; a built-in kind has its own.

@@ -13,7 +13,8 @@ from kokuban.schemas.records import Budget, State, Usage
 
 class Tombstone(Wire, frozen=True):
     """What stays of a task after it was archived: its key is taken and its end is known. `archive` is the payload that
-    holds its records; `spec` the sequence that its spec had."""
+    holds its records; `spec` the sequence that its spec had. From `keep_seconds` after it was stored (0: never) its key
+    may be used again. `dropped`: a dead task that a person took off the list."""
 
     state: State
     reason: Annotated[str, Meta(max_length=2_000)]
@@ -24,6 +25,8 @@ class Tombstone(Wire, frozen=True):
     spec_digest: Digest | None = None
     archive: Digest | None = None
     usage: Usage = Usage()
+    keep_seconds: Count = 0
+    dropped: bool = False
 
 
 class TenantLimits(Wire, frozen=True):

@@ -16,7 +16,7 @@ from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored
 from kokuban.blackboard.wire import Bus, BusError, ack_floor, ensure_roles
 from kokuban.schemas import Released, subjects
-from kokuban.supervisor.decide import Release
+from kokuban.supervisor._commands import Release
 
 SILENCE_SECONDS = 5.0
 LOST_AFTER_SECONDS = 2.0

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kokuban.blackboard.core import Artifact, Step, Task, order_of
-from kokuban.blackboard.core.dag import RESERVED, VERIFY
-from kokuban.schemas import Patch, Plan, PlanStep, Ref, Verdict
+from kokuban.blackboard.core import Artifact, GateState, Step, Task, order_of
+from kokuban.blackboard.core.dag import RESERVED, TRIGGERED, VERIFY
+from kokuban.schemas import Patch, Plan, PlanStep, Ref, Revision, Verdict, digest
 from kokuban.schemas.contracts import Contract, Crew
 from kokuban.schemas.kinds import decode_artifact
 
@@ -33,15 +33,17 @@ class Want:
     inputs: tuple[Ref, ...] = ()
     judges: tuple[str, ...] = ()
     scope: Literal["part", "whole"] = "whole"
+    revision: Revision | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """`steps` in an order in which each follows its needs; only those whose turn has come. `complete` when all is done,
-    judged and passed."""
+    judged, passed and approved. `asks` are artifacts that want people's approval, each with the role that made it."""
 
     steps: tuple[Want, ...]
     complete: bool = False
+    asks: tuple[tuple[str, Ref], ...] = ()
 
 
 def wanted(task: Task, crew: Crew) -> Wanted:
@@ -50,19 +52,66 @@ def wanted(task: Task, crew: Crew) -> Wanted:
     plan = effective_plan(task)
     if plan is None:
         return Wanted((first,))
-    found, settled = [first], set[str]()
+    if stale(task.steps[PLAN], first, task):
+        return Wanted((revised(task, crew, "People have added facts; say whether the plan still fits them."),))
+    found, asks, settled = [first], list[tuple[str, Ref]](), set[str]()
     steps, before = {step.id: step for step in plan.steps}, _before(plan)
     for name, earlier in before.items():
-        if settled.issuperset(steps[name].needs) and _add(
-            task, crew, _want(task, crew, plan, steps[name], earlier), earlier, found
+        want = _want(task, crew, plan, steps[name], earlier)
+        if settled.issuperset(steps[name].needs) and (
+            given_up(task, steps[name], want) or _add(task, crew, want, earlier, found, asks)
         ):
             settled.add(name)
     if len(settled) < len(plan.steps):
-        return Wanted(tuple(found))
+        return Wanted(tuple(found), asks=tuple(asks))
     end, everything = _one(crew, "end"), tuple(before)
     last = Want(INTEGRATE, end, task.spec.goal, everything, _inputs(task, everything, end))
-    complete = _add(task, crew, last, everything, found)
-    return Wanted(tuple(found), complete)
+    complete = _add(task, crew, last, everything, found, asks)
+    return Wanted(tuple(found), complete, tuple(asks))
+
+
+def revised(task: Task, crew: Crew, reason: str, *, another: bool = False) -> Want:
+    """The planner's step, to make the plan in force again. `another` counts against the task's replans."""
+    step = task.steps[PLAN]
+    assert step.order is not None
+    assert task.plan is not None
+    number = (step.order.revision.number if step.order.revision else 0) + another
+    plan = next((a.ref for a in step.results if a.ref.kind == "plan"), None)
+    kept = tuple(s.id for s in task.plan.steps if s.id in task.steps and task.steps[s.id].status == "done")
+    return Want(PLAN, _one(crew, "start"), task.spec.goal, revision=Revision(number, reason, plan, kept))
+
+
+def replans_left(task: Task) -> bool:
+    """Whether the plan may be made again for a step that has used up its attempts."""
+    order = task.steps[PLAN].order if PLAN in task.steps else None
+    used = order.revision.number if order is not None and order.revision is not None else 0
+    return task.plan is not None and used < task.spec.replans
+
+
+def known_steps(task: Task, crew: Crew) -> set[str]:
+    """Every step that the plan in force can call for: what is none of these has been replaced."""
+    planned = [step.id for step in task.plan.steps] if task.plan else []
+    names = {PLAN, INTEGRATE, *planned}
+    return names | {triggered(c, name) for c in crew.values() if c.triggers for name in (*planned, INTEGRATE)}
+
+
+def triggered(contract: Contract, step: str) -> str:
+    """The name of the step that an artifact of `step` triggers."""
+    if "verdict" in contract.produces:
+        return f"{VERIFY}{step}"
+    name = f"{TRIGGERED}{contract.role}-{step}"
+    return name if len(name) <= 64 else f"{name[:47]}-{digest(name.encode())[7:23]}"
+
+
+def given_up(task: Task, planned: PlanStep, want: Want) -> bool:
+    """Whether an optional step has used up its attempts: the others go on without it."""
+    step = task.steps.get(planned.id)
+    if not planned.optional or step is None or step.order is None or stale(step, want, task):
+        return False
+    last = step.order.tries + 1 >= task.spec.attempts
+    if step.status == "done":
+        return last and failed_verdict(task, step.id) is not None
+    return step.status in ("failed", "refused") and (last or (step.failure is not None and not step.failure.retryable))
 
 
 def want_of(task: Task, crew: Crew, plan: Plan, step: PlanStep) -> Want:
@@ -77,9 +126,11 @@ def _want(task: Task, crew: Crew, plan: Plan, step: PlanStep, before: tuple[str,
     return Want(step.id, contract, step.goal, step.needs, _inputs(task, before, contract), (), scope)
 
 
-def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want]) -> bool:
-    """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done and passed. What
-    did not pass is about to be made again: nothing is triggered by it any more."""
+def _add(
+    task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want], asks: list[tuple[str, Ref]]
+) -> bool:
+    """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done, passed, approved.
+    What did not pass is about to be made again: nothing is triggered by it any more."""
     found.append(want)
     if not is_current(task, want):
         return False
@@ -91,29 +142,58 @@ def _add(task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: lis
         triggering = tuple(a.ref for a in results if a.ref.kind in contract.triggers)
         if triggering:
             context = tuple(ref for ref in _inputs(task, before, contract) if ref.kind == "patch")
-            judges = tuple(ref.digest for ref in triggering)
-            goal = f"Judge what step {want.step} produced."
-            name, inputs = f"{VERIFY}{want.step}", context + triggering
-            judging = Want(name, contract, goal, (want.step,), inputs, judges, want.scope)
-            found.append(judging)
-            settled = settled and is_current(task, judging) and all(digest in task.verdicts for digest in judges)
-    return settled
+            judging = "verdict" in contract.produces
+            judges = tuple(ref.digest for ref in triggering) if judging else ()
+            goal = f"Judge what step {want.step} produced." if judging else f"{contract.summary} (after {want.step})"
+            name, inputs = triggered(contract, want.step), context + triggering
+            after = Want(name, contract, goal, (want.step,), inputs, judges, want.scope)
+            found.append(after)
+            settled = settled and is_current(task, after) and all(digest in task.verdicts for digest in judges)
+    return settled and _approved(task, want, asks)
+
+
+def _approved(task: Task, want: Want, asks: list[tuple[str, Ref]]) -> bool:
+    """Whether people have approved what the task wants them to see; what they were not asked yet is added to `asks`."""
+    approved = True
+    for artifact in task.steps[want.step].results:
+        if artifact.ref.kind in task.spec.approve:
+            gate = task.gates.get(approval_of(artifact.ref))
+            if gate is None:
+                asks.append((want.contract.role, artifact.ref))
+            approved = approved and gate is not None and outcome_of(gate) == "approved"
+    return approved
+
+
+def approval_of(ref: Ref) -> str:
+    """The name of the gate that stands before an artifact."""
+    return f"approve-{ref.digest.removeprefix('sha256:')[:32]}"
+
+
+def outcome_of(gate: GateState) -> str:
+    """How a gate ended, '' while it is open."""
+    return gate.decision.outcome if gate.decision else ""
 
 
 def is_current(task: Task, want: Want) -> bool:
     """Done, and no input has been replaced since."""
     step = task.steps.get(want.step)
-    return step is not None and step.status == "done" and not stale(step, want)
+    return step is not None and step.status == "done" and not stale(step, want, task)
 
 
-def stale(step: Step, want: Want) -> bool:
-    """Whether the step's last order gave it other inputs. An input made again with the same digest is the same."""
-    return step.order is None or _identities(step.order.inputs) != _identities(want.inputs)
+def stale(step: Step, want: Want, task: Task) -> bool:
+    """Whether the step's last order gave it other inputs or another goal, or a plan was made before facts came in. An
+    input made again with the same digest is the same."""
+    if step.order is None or step.order.goal != want.goal:
+        return True
+    if want.step == PLAN and len(step.order.facts) < len(task.facts):
+        return True
+    return _identities(step.order.inputs) != _identities(want.inputs)
 
 
 def failed_verdict(task: Task, name: str) -> tuple[Artifact, Verdict] | None:
     """The first verdict against something that the step has made, with the artifact that carries the verdict."""
-    for artifact in _results(task, name):
+    step = task.steps.get(name)
+    for artifact in step.results if step is not None and step.status == "done" else ():
         found = task.verdicts.get(artifact.ref.digest)
         if found is not None and not found[1].passed:
             return found
@@ -128,7 +208,7 @@ def effective_plan(task: Task) -> Plan | None:
     """The admitted plan, with the needs that later orders added (work redone on top of other work)."""
     if task.plan is None or PLAN not in task.steps or task.steps[PLAN].status != "done":
         return None
-    return Plan(tuple(PlanStep(s.id, s.role, s.goal, _needs(task, s)) for s in task.plan.steps))
+    return Plan(tuple(PlanStep(s.id, s.role, s.goal, _needs(task, s), s.optional) for s in task.plan.steps))
 
 
 def patch_steps(task: Task, plan: Plan) -> tuple[str, ...]:
@@ -155,7 +235,8 @@ def _named(task: Task, name: str, words: set[str]) -> int:
 
 def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:
     step = task.steps.get(planned.id)
-    later = step.order.needs if step is not None and step.order is not None else ()
+    same = step is not None and step.order is not None and step.order.goal == planned.goal
+    later = step.order.needs if same and step is not None and step.order is not None else ()
     return tuple(dict.fromkeys((*planned.needs, *later)))
 
 
@@ -175,8 +256,12 @@ def _inputs(task: Task, names: Iterable[str], contract: Contract) -> tuple[Ref, 
 
 
 def _results(task: Task, name: str) -> tuple[Artifact, ...]:
+    """What a step produced that counts. Of an optional step, nothing that was judged and did not pass."""
     step = task.steps.get(name)
-    return step.results if step is not None and step.status == "done" else ()
+    if step is None or step.status != "done":
+        return ()
+    optional = task.plan is not None and any(s.optional and s.id == name for s in task.plan.steps)
+    return () if optional and failed_verdict(task, name) is not None else step.results
 
 
 def _one(crew: Crew, when: str) -> Contract:

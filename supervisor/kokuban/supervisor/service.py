@@ -7,20 +7,28 @@ import os
 import secrets
 import socket
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
 
 import structlog
+from msgspec.structs import replace
 
 from kokuban.blackboard.clock import SYSTEM, Clock
-from kokuban.blackboard.core import Applied, Board, Stored, fold
-from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Reader, Written, ensure_board, ensure_roles, write
-from kokuban.schemas import encode, seal, subjects
+from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
+from kokuban.blackboard.wire import Bus, BusError, Conflict, Reader, Written, ensure_board, ensure_roles, write
+from kokuban.schemas import encode, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
+from kokuban.supervisor._agenda import Agenda
+from kokuban.supervisor._budget import Short
+from kokuban.supervisor._commands import Command, End, Limits, Offer, Order, Release, Revoke
 from kokuban.supervisor._lease import TTL_SECONDS, Leadership
+from kokuban.supervisor._publish import record_of, text_of
+from kokuban.supervisor._room import Room
+from kokuban.supervisor._stops import Stops
 from kokuban.supervisor._sweep import SILENCE_SECONDS, Sweeper
-from kokuban.supervisor.decide import Command, End, Limits, Order, Release, Revoke, decide
+from kokuban.supervisor.decide import decide, fitted, next_instant
 
 REVIEW_SECONDS = 5.0
+RECONCILE_SECONDS = 60.0
 log = structlog.get_logger("kokuban.supervisor")
 
 
@@ -48,15 +56,17 @@ class Supervisor:
         self.leading = asyncio.Event()
         self._bus = bus
         self._crew = crew or builtin_crew()
-        self._limits = limits or Limits()
+        self._room = Room(self.board, limits or Limits())
+        self._agenda = Agenda()
+        self._stops = Stops(bus)
         self._reader = Reader(bus, self._on_record)
         self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds, clock=clock)
         self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds, clock=clock)
         self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._dirty: dict[str, None] = {}
-        self._starved: dict[str, None] = {}
+        self._short: dict[str, None] = {}
+        self._timed: dict[str, None] = {}
         self._busy: Counter[str] = Counter()
-        self._offered: Counter[str] = Counter()
         self._folded: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -71,6 +81,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forward(reading))
                 group.create_task(self._sweeper.listen())
+                group.create_task(self._stops.listen())
                 group.create_task(self._lead_for_ever())
         finally:
             reading.cancel()
@@ -90,9 +101,24 @@ class Supervisor:
             if not waiting.done():
                 waiting.set_result(None)
         if applied.task is not None:
-            self._mark(applied.task.id)
+            self._changed(applied.task, applied)
         if applied.admitted and self.leading.is_set():
             await self._announce(applied)
+
+    def _changed(self, task: Task, applied: Applied) -> None:
+        """What may have to be decided anew: the task, those that wait for it or stand below it, and, once anything is
+        given back, those that were short of a budget."""
+        self._mark(task.id)
+        kind = applied.record.type if applied.record is not None else ""
+        if kind in ("task.control", "task.final"):
+            for name in (*task.dependents, *_below(self.board, task)):
+                self._mark(name)
+        if self._short and kind in _GIVES_BACK:
+            short, self._short = self._short, {}
+            for name in short:
+                self._mark(name)
+        if kind in ("task.spec", "step.waiting", "gate.request"):
+            self._timed[task.id] = None
 
     async def _announce(self, applied: Applied) -> None:
         assert applied.task is not None
@@ -102,6 +128,7 @@ class Supervisor:
 
     def _mark(self, task: str) -> None:
         self._dirty[task] = None
+        self._agenda.drop(task)
         self._wake.set()
 
     async def _has_folded(self, seq: int) -> None:
@@ -159,93 +186,133 @@ class Supervisor:
                 return
             self._wake.clear()
             todo, self._dirty = self._dirty, {}
-            for name in (*self._starved, *todo):
-                self._decide_one(name)
+            for name in todo:
+                if not self._busy[name]:
+                    self._decide_one(self.board.tasks[name])
+            for role in self._crew:
+                self._fill(role)
 
-    def _decide_one(self, name: str) -> None:
-        if self._busy[name]:
-            return
-        free = {
-            role: contract.limits.concurrency - self.board.running[role] - self._offered[role]
-            for role, contract in self._crew.items()
-        }
-        commands, starved = decide(self.board.tasks[name], self._crew, self._limits, free, self._sweeper.now())
-        if starved:
-            self._starved[name] = None
-        else:
-            self._starved.pop(name, None)
+    def _decide_one(self, task: Task) -> None:
+        now = self._sweeper.now()
+        commands, offers = decide(self.board, task, self._crew, now, self._room.promised)
+        self._agenda.put(task, offers, self.board.limits.weights, now)
         for command in commands:
-            self._start(name, command)
+            self._start(task, command)
 
-    def _start(self, name: str, command: Command) -> None:
-        role = command.role if isinstance(command, Order) else ""
-        self._busy[name] += 1
-        self._offered[role] += 1
-        task = asyncio.create_task(self._carry_out(name, role, command))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def _fill(self, role: str) -> None:
+        """Give the role's free slots to the best of what is offered."""
+        under_way = self._room.by_tenant()
+        while self._room.of_role(role, self._crew) > 0:
+            offer = self._agenda.pick(
+                role, under_way, lambda tenant: self._room.is_full(tenant, under_way),
+                lambda offer: self._room.of_task(offer.task) > 0,
+            )  # fmt: skip
+            if offer is None:
+                return
+            under_way[self.board.tasks[offer.task].tenant] += self._give(offer)
 
-    async def _carry_out(self, name: str, role: str, command: Command) -> None:
+    def _give(self, offer: Offer) -> bool:
+        """Order what was picked, with what its budgets allow. False when they allow nothing now."""
+        task = self.board.tasks[offer.task]
+        order = fitted(self.board, task, self._crew, offer, self._room.promised)
+        if isinstance(order, Short):
+            self._short[task.id] = None
+            if order.final:
+                self._mark(task.id)
+            return False
+        self._room.promise(task.id, order.step, order.role, order.order.allotment)
+        self._start(task, order)
+        return True
+
+    def _start(self, task: Task, command: Command) -> None:
+        self._busy[task.id] += 1
+        carrying = asyncio.create_task(self._carry_out(task, command))
+        self._running.add(carrying)
+        carrying.add_done_callback(self._running.discard)
+
+    async def _carry_out(self, task: Task, command: Command) -> None:
         """Publish one command and wait until it is folded: until then its task is not decided about again."""
         try:
-            stored = await self._publish(name, command)
+            stored = await self._publish(task, command)
             if isinstance(stored, Written):
                 await self._has_folded(stored.seq)
-            elif isinstance(command, Order | End):
+            elif not isinstance(command, Release | Revoke):
                 self.leading.clear()
-                self._wake.set()
         except BusError as error:
-            log.warning("decision not stored", task=name, command=type(command).__name__, error=str(error))
+            log.warning("decision not stored", task=task.id, command=type(command).__name__, error=str(error))
             await asyncio.sleep(0.5)
         finally:
-            self._busy[name] -= 1
-            self._offered[role] -= 1
-            if not self._busy[name]:
-                del self._busy[name]
-            self._mark(name)
+            if isinstance(command, Order):
+                self._room.kept(task.id, command.step)
+            self._busy[task.id] -= 1
+            if not self._busy[task.id]:
+                del self._busy[task.id]
+            self._mark(task.id)
 
-    async def _publish(self, name: str, command: Command) -> Written | Conflict:
-        op = secrets.token_hex(12)
-        shard = subjects.shard(name)
+    async def _publish(self, task: Task, command: Command) -> Written | Conflict:
+        if isinstance(command, End):
+            command = await self._confirmed(task, command)
+        op, shard = secrets.token_hex(12), subjects.shard(task.id)
         epoch = self._leadership.epochs[shard]
-        fields: dict[str, Any] = {
-            "id": op, "task": name, "worker": self.id, "fence": epoch,
-            "time": self._clock.stamp(),
-        }  # fmt: skip
-        if isinstance(command, Release | Revoke):
-            subject = subjects.register(name, command.role, command.step)
-            kind = "step.released" if isinstance(command, Release) else "step.revoked"
-            data = seal(command.body, type=kind, step=command.step, role=command.role, **fields)
-            log.info(kind, task=name, step=command.step, reason=command.body.reason[:200])
-            return await write(self._bus, subject, data, op=op, fence=Fence(subject, command.reg))
-        if isinstance(command, Order):
-            subject = subjects.work(name, command.role, command.step)
-            data = seal(
-                command.order, type="step.order", step=command.step, role=command.role, attempt=command.attempt,
-                derived_from=tuple(ref.digest for ref in command.order.inputs), **fields,
-            )  # fmt: skip
-            log.info("step.order", task=name, step=command.step, role=command.role, attempt=command.attempt)
-        else:
-            subject = subjects.final(name)
-            data = seal(command.body, type="task.final", **fields)
-            log.info("task.final", task=name, state=command.body.state, reason=command.body.reason[:200])
+        draft = record_of(task, command, op=op, worker=self.id, time=self._clock.stamp(), epoch=epoch)
+        step = {} if isinstance(command, End) else {"step": getattr(command, "step", "")}
+        log.info(draft.kind, task=task.id, **step, text=text_of(command)[:200])
+        if draft.on_register:
+            return await write(self._bus, draft.subject, draft.data, op=op, fence=draft.fence)
         async with self._shards[shard]:
-            return await write(self._bus, subject, data, op=op, fence=Fence(subjects.epoch(shard), epoch))
+            return await write(self._bus, draft.subject, draft.data, op=op, fence=draft.fence)
+
+    async def _confirmed(self, task: Task, end: End) -> End:
+        """The end, with the steps whose worker has not said in time that everything it had started is gone."""
+        claims = [(step.id, step.fence) for step in task.steps.values() if step.status == "revoked" and step.fence]
+        if not claims:
+            return end
+        left = await self._stops.unconfirmed(task.id, claims)
+        return End(replace(end.body, unconfirmed=left))
 
     async def _sweep_for_ever(self) -> None:
-        """Take back what fell silent or was lost, and look again at what may be overdue."""
+        """Take back what fell silent or was lost, and look again at whatever time alone can change."""
         await self.leading.wait()
         loop = asyncio.get_running_loop()
-        review = loop.time()
+        review = reconcile = loop.time()
         while self.leading.is_set():
             await asyncio.sleep(0.5)
             for name, command in await self._sweeper.sweep():
                 if not self._busy[name]:
-                    self._start(name, command)
+                    self._start(self.board.tasks[name], command)
+            self._look_at_clocks()
             if loop.time() - review > REVIEW_SECONDS:
                 review = loop.time()
                 for name in self._sweeper.tasks_under_way():
                     self._mark(name)
+            if loop.time() - reconcile > RECONCILE_SECONDS:
+                reconcile = loop.time()
+                for task in self.board.tasks.values():
+                    if task.final is None:
+                        self._mark(task.id)
+
+    def _look_at_clocks(self) -> None:
+        """Mark the tasks whose deadline or whose gate's time has come."""
+        now = self._sweeper.now()
+        for name in list(self._timed):
+            task = self.board.tasks.get(name)
+            instant = next_instant(task) if task is not None and task.final is None else None
+            if instant is None:
+                del self._timed[name]
+            elif instant <= now:
+                self._mark(name)
+
+
+_GIVES_BACK = ("step.done", "step.failed", "step.waiting", "step.released", "step.revoked", "task.final")
+"""Records after which a budget may have more left than before."""
+
+
+def _below(board: Board, task: Task) -> Iterator[str]:
+    """Every task below this one."""
+    found = list(task.children)
+    for name in found:
+        yield name
+        found += board.tasks[name].children if name in board.tasks else []
 
 
 async def _forward(reading: asyncio.Task[None]) -> None:

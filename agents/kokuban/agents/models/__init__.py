@@ -17,18 +17,21 @@ from ._errors import (
     RecordingMiss,
     ScriptMiss,
 )
+from ._gate import Gate, Slot
 from ._meter import Attempt, Meter, Totals
 from ._model import Model, Progress
 from ._open import describe_ways, open_model
+from ._prices import Price, Prices
 from ._retry import RetryPolicy
 from ._types import Call, CallContext, Delta, Message, OnDelta, Reply, Request, ToolSpec, Usage
-from ._usage import estimate_request_tokens, estimate_tokens
+from ._usage import estimate_request_tokens, estimate_tokens, worst_request_tokens
 
 __all__ = [
     "Attempt",
     "Call",
     "CallContext",
     "Delta",
+    "Gate",
     "Message",
     "Meter",
     "Model",
@@ -42,6 +45,8 @@ __all__ = [
     "ModelUnavailable",
     "ModelUnreachable",
     "OnDelta",
+    "Price",
+    "Prices",
     "Problem",
     "Progress",
     "RecordingMiss",
@@ -49,6 +54,7 @@ __all__ = [
     "Request",
     "RetryPolicy",
     "ScriptMiss",
+    "Slot",
     "ToolSpec",
     "Totals",
     "Usage",
@@ -57,4 +63,5 @@ __all__ = [
     "estimate_tokens",
     "open_model",
     "parse_arguments",
+    "worst_request_tokens",
 ]

@@ -9,7 +9,9 @@ from typing import Literal
 import msgspec
 
 from ._errors import ModelDeadline, ModelError
+from ._gate import Gate, Passage
 from ._model import Model, Progress
+from ._prices import Prices
 from ._retry import RetryPolicy, retried
 from ._types import CallContext, OnDelta, Reply, Request, Usage
 
@@ -63,8 +65,9 @@ OnAttempt = Callable[[Attempt], None]
 class Meter:
     """Calls a model with retries and a deadline, and records every attempt as it happens.
 
-    `on_attempt` is called for each attempt, also failed, cut and cancelled ones; it must not raise. Clock, sleep and
-    random are replaced in tests only.
+    `on_attempt` is called for each attempt, also failed, cut and cancelled ones; it must not raise. With a `gate`, no
+    request is made without a slot of it; waiting for one is bounded by the call's deadline, and is no attempt. Clock,
+    sleep and random are replaced in tests only.
     """
 
     def __init__(
@@ -72,14 +75,18 @@ class Meter:
         model: Model,
         *,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - immutable
+        prices: Prices | None = None,
         on_attempt: OnAttempt | None = None,
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
     ) -> None:
         self._model = model
         self._retry = retry
+        self._prices = prices or Prices.load()
         self._on_attempt = on_attempt
+        self._gate = gate
         self._clock = clock
         self._sleep = sleep
         self._random = random
@@ -89,6 +96,19 @@ class Meter:
     def model(self) -> Model:
         """The model behind this meter."""
         return self._model
+
+    @property
+    def prices(self) -> Prices:
+        """What this meter's calls are priced by; the built-in table unless another was given."""
+        return self._prices
+
+    def cost(self, usage: Usage) -> int | None:
+        """What this usage of the model costs, in millionths of a US dollar; None when its price is not known."""
+        return self._prices.cost(self._model.name, usage)
+
+    def worst(self, input_tokens: int, output_tokens: int) -> int | None:
+        """The most that one attempt with so many tokens can cost, in millionths of a US dollar; None: not known."""
+        return self._prices.worst(self._model.name, input_tokens, output_tokens)
 
     @property
     def totals(self) -> Totals:
@@ -103,11 +123,13 @@ class Meter:
         deadline: float,
         on_delta: OnDelta | None = None,
         on_attempt: OnAttempt | None = None,
+        may_retry: Callable[[], Awaitable[bool]] | None = None,
     ) -> Reply:
         """The model's complete reply.
 
         `deadline` is an instant of the monotonic clock; it bounds all attempts and the waits between them. `on_delta`
         gets text as it arrives (see `Delta` for what a retry means to it), `on_attempt` this call's attempts.
+        `may_retry` is asked before each attempt but the first: what failed ones cost cannot add up beyond a budget.
         Raises `ModelError` when no attempt gave a complete reply: do not retry, that was done here. Raises
         `ModelDeadline` when the time is up.
         """
@@ -116,8 +138,9 @@ class Meter:
             return await self._attempt(request, context, number, deadline, on_delta, on_attempt)
 
         return await retried(
-            attempt, self._retry, deadline=deadline, clock=self._clock, sleep=self._sleep, random=self._random
-        )
+            attempt, self._retry, deadline=deadline, clock=self._clock, sleep=self._sleep, random=self._random,
+            may_retry=may_retry,
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """Let go of the model's connections."""
@@ -132,19 +155,25 @@ class Meter:
         on_delta: OnDelta | None,
         on_attempt: OnAttempt | None,
     ) -> Reply:
+        progress = Passage(
+            number, on_delta, gate=self._gate, request=request, deadline=deadline, clock=self._clock
+        )  # fmt: skip
+        await progress.enter()
         started = self._clock()
-        if started >= deadline:
-            raise ModelDeadline("the deadline passed before the model was asked", code="deadline", spent=False)
-        progress = Progress(number, on_delta)
+        if started >= progress.deadline:
+            error = ModelDeadline("the deadline passed before the model was asked", code="deadline", spent=False)
+            progress.leave(None, error)
+            raise error
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
-            reply = await self._bounded(request, context, progress, deadline - started)
+            reply = await self._bounded(request, context, progress, progress.deadline - started)
             return reply
         except BaseException as error:
             failure = error
             raise
         finally:
+            progress.leave(reply, failure)
             ended = self._ended(request, context, number, started, progress, reply, failure)
             self._totals = self._totals.plus(ended)
             for tell in (self._on_attempt, on_attempt):

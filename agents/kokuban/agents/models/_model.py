@@ -28,6 +28,9 @@ class Progress:
         """Count output that is not shown as text (call arguments, reasoning)."""
         self.output_bytes += len(piece.encode("utf-8", "replace"))
 
+    async def again(self) -> None:
+        """Await this before another request is made within the attempt. Raises `ModelDeadline`."""
+
     def report(self, input_tokens: int | None, output_tokens: int | None, cached_tokens: int | None) -> None:
         """Take over what the server says it used so far; totals, so a later report replaces an earlier one."""
         self.input_tokens = input_tokens

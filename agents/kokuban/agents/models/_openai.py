@@ -74,6 +74,7 @@ class ChatCompletionsModel:
                     early = error.status in (400, 422) and not progress.output_bytes
                     if not (early and self.dialect.learn(body, str(error))):
                         raise
+                await progress.again()
         except ModelError as error:
             error.hide(self._key)
             raise

@@ -40,8 +40,10 @@ async def retried(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float],
+    may_retry: Callable[[], Awaitable[bool]] | None = None,
 ) -> T:
-    """Call `attempt` (with its number, from 1) until it returns, fails for good, or waiting would pass `deadline`.
+    """Call `attempt` (with its number, from 1) until it returns, fails for good, `may_retry` says no, or waiting would
+    pass `deadline`.
 
     Raises the last attempt's `ModelError` with `attempts` set.
     """
@@ -55,6 +57,6 @@ async def retried(
             if not error.retryable or number >= policy.max_attempts:
                 raise
             wait = policy.wait_seconds(number, error.retry_after_seconds, random)
-            if clock() + wait >= deadline:
+            if clock() + wait >= deadline or (may_retry is not None and not await may_retry()):
                 raise
         await sleep(wait)

@@ -14,3 +14,14 @@ def estimate_tokens(size_bytes: int) -> int:
 def estimate_request_tokens(request: Request) -> int:
     """About how many input tokens a request costs: messages, tools and schema together."""
     return estimate_tokens(len(canonical_json(canonical_request(request))))
+
+
+WORST_BYTES_PER_TOKEN = 3
+TOKENS_PER_MESSAGE = 8
+
+
+def worst_request_tokens(request: Request) -> int:
+    """More input tokens than a request costs: what is reserved for it. Tokenizers in use make a token of three bytes
+    and more of code, prose and Chinese or Japanese text, and add a few for each message."""
+    size_bytes = len(canonical_json(canonical_request(request)))
+    return -(-size_bytes // WORST_BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(request.messages) + 1)

@@ -44,6 +44,8 @@ def _report(
     work: Work, patches: list[tuple[Ref, Patch]], findings: list[tuple[Ref, Finding]], parts: tuple[Part, ...]
 ) -> str:
     lines = ["# Report", "", f"Task: {work.spec.goal[:4_000]}", ""]
+    if work.facts:
+        lines += ["## Facts that people added", "", *(f"- {' '.join(fact.split())}" for fact in work.facts), ""]
     if patches:
         lines += ["## Changes", ""]
         lines += [f"- {ref.step}: {patch.summary or 'no summary'} (`{_short(ref)}`)" for ref, patch in patches]

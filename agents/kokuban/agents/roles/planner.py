@@ -37,9 +37,9 @@ class Planner:
             roles=", ".join(roles), files=file_list(await work.workspace()), sources=documents or "none",
             goal=work.spec.goal,
         )  # fmt: skip
-        feedback = feedback_of(work)
-        if feedback:
-            messages[-1] = Message("user", f"{messages[-1].content}\n\n{feedback}")
+        for more in (await _revision(work), feedback_of(work)):
+            if more:
+                messages[-1] = Message("user", f"{messages[-1].content}\n\n{more}")
 
         async def judge(value: dict[str, Any]) -> str | None:
             steps = encode({"steps": value["steps"]})
@@ -52,6 +52,24 @@ class Planner:
         dialog = Answer("plan", messages, _schema(team), judge, accepts=_ACCEPTS, too_large=_too_large)
         value = await Loop(work, dialog, scope=await scope_of(work)).run()
         return [Output("plan", _plan(value))]
+
+
+async def _revision(work: Work) -> str:
+    """What a planner is told when the plan is to be made again, '' when there is none yet."""
+    revision = work.assignment.order.revision
+    if revision is None:
+        return ""
+    lines = [f"There is a plan already, and it is to be made again: {revision.reason}"]
+    plan = await work.content.artifact(revision.plan) if revision.plan is not None else None
+    if isinstance(plan, Plan):
+        lines.append(f"The plan in force:\n{encode(plan).decode()}")
+    if revision.done:
+        lines.append(f"These steps are done: {', '.join(revision.done)}.")
+    lines.append(
+        "Answer with the whole new plan. A step that you keep exactly as it is (same id, role, goal and needs) keeps "
+        "its work; leave out what is not needed any more."
+    )
+    return "\n\n".join(lines)
 
 
 def _too_large(value: dict[str, Any]) -> str | None:

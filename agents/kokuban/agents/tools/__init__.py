@@ -8,10 +8,12 @@ from kokuban.agents.tools._contained import Contained
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
+from kokuban.agents.tools._threads import ended, left_running
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.code import WRITE_CODE
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
+from kokuban.agents.tools.person import ASK_PERSON
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
 
 BUILT_IN_TOOLS = (
@@ -24,10 +26,12 @@ BUILT_IN_TOOLS = (
     DELETE_FILE,
     RUN_CHECKS,
     SEARCH_SOURCES,
+    ASK_PERSON,
 )
 """Every tool that comes with Kokuban; a role's contract picks from these by name."""
 
 __all__ = [
+    "ASK_PERSON",
     "BUILT_IN_TOOLS",
     "RUN_CHECKS",
     "SEARCH_SOURCES",
@@ -43,7 +47,9 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "canonical",
+    "ended",
     "execute",
+    "left_running",
     "passages",
     "protected",
     "rank",

@@ -22,6 +22,7 @@ class ToolContext:
     checks: the task's check commands.
     check_seconds: time each check has; output_cap_bytes: bytes of each check's output that are kept.
     env_extra: environment variables for commands beyond the scrubbed few.
+    key: idempotency key of the present call, for a tool that acts elsewhere: the same when the call is made again.
     """
 
     checkout: Path
@@ -32,6 +33,7 @@ class ToolContext:
     check_seconds: float = 60.0
     output_cap_bytes: int = 8_192
     env_extra: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
 
     @cached_property
     def rules(self) -> CheckRules:

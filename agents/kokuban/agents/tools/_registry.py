@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,13 +13,14 @@ from kokuban.agents.sandbox import clip
 from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.agents.tools._errors import BadArguments, ToolError
 from kokuban.agents.tools._schema import compiled, describe, problems
+from kokuban.agents.tools._threads import in_thread
 
 if TYPE_CHECKING:
     from kokuban.agents.tools._context import ToolContext
 
 Tier = Literal["read", "write", "consequential"]
 Effect = Literal["read", "keyed", "other"]
-Run = Callable[["ToolContext", Mapping[str, Any]], Awaitable[str]]
+Run = Callable[["ToolContext", Mapping[str, Any]], Awaitable[str] | str]
 
 _INVALID_TEXT_BYTES = 2_000
 
@@ -30,9 +32,13 @@ class Tool:
     name, description: what the model sees; the description says when to use it.
     parameters: JSON Schema of the arguments, an object (draft 2020-12 unless `$schema` names another).
     run: does it; gets valid arguments only; returns what the model sees; raises `ToolError` to tell it what went wrong.
-    tier: "read" changes nothing, "write" changes what can be undone, "consequential" what cannot.
-    effect: "read" and "keyed" may be run again after a crash (nothing is changed, or the same change is made again);
-        "other" may not.
+        A plain function runs in a thread of its own and may block; a coroutine function must not hold up the loop.
+    tier: "read" changes nothing, "write" changes what can be undone, "consequential" what cannot: a person must
+        approve each such call.
+    effect: "read" may be run again after a crash (nothing is changed). "keyed" too, under the same key, which it finds
+        in `ToolContext.key` and which whoever it talks to must honour. "other" may not: then the outcome is in doubt.
+    on_files: it changes the step's checkout and nothing else. A new owner's checkout is new: what is played back from
+        the journal is then done on it again.
     timeout_seconds, result_cap_bytes: bounds of one call and of the text it returns.
     version: changes whenever the same arguments may do something else.
     """
@@ -46,6 +52,7 @@ class Tool:
     timeout_seconds: float = 30.0
     result_cap_bytes: int = 16_384
     version: str = "1"
+    on_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
     tool = call.tool
     try:
         async with asyncio.timeout(tool.timeout_seconds):
-            text = await tool.run(context, call.values)
+            text = await _run(tool.run, context, call.values)
         ok = True
     except ToolError as error:
         text, ok = str(error), False
@@ -139,6 +146,14 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
         # A tool's bug is the model's observation, not the end of the step; details may hold what it must not see.
         text, ok = f"{tool.name} failed ({type(error).__name__}); try another way", False
     return Observation(clip(text, tool.result_cap_bytes) or "(no output)", ok)
+
+
+async def _run(run: Run, context: ToolContext, values: Mapping[str, Any]) -> str:
+    """What the tool returns; one that is no coroutine function runs in a thread."""
+    if inspect.iscoroutinefunction(run):
+        return str(await run(context, values))
+    found = await in_thread(lambda: run(context, values))
+    return found if isinstance(found, str) else await found
 
 
 def _bounded(text: str) -> str:

@@ -18,7 +18,7 @@ from kokuban.agents.tools.files import put, text_of
 from kokuban.blackboard.workspace import File
 
 
-async def _write_code(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _write_code(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path, code = arguments["path"], arguments["code"].replace("\r\n", "\n").strip("\n") + "\n"
     with Contained(context.checkout) as files:
         old = files.find(path)
@@ -113,4 +113,5 @@ WRITE_CODE = Tool(
     _write_code,
     tier="write",
     effect="keyed",
+    on_files=True,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Mapping
 from typing import Any
@@ -34,10 +33,10 @@ def _parameters(required: tuple[str, ...] = (), **properties: Mapping[str, Any])
     }
 
 
-async def _list_files(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _list_files(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     folder = arguments.get("folder", "")
     with Contained(context.checkout) as files:
-        found = await asyncio.to_thread(lambda: list(files.walk(folder)))
+        found = list(files.walk(folder))
     if not found:
         return "There are no files here."
     lines = [f"{path} ({size:,} bytes)" for path, size in found[:_LISTED_FILES]]
@@ -46,7 +45,7 @@ async def _list_files(context: ToolContext, arguments: Mapping[str, Any]) -> str
     return "\n".join(lines)
 
 
-async def _read_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _read_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path = arguments["path"]
     start, most = arguments.get("start_line", 1), arguments.get("max_lines", _PAGE_LINES)
     with Contained(context.checkout) as files:
@@ -66,10 +65,10 @@ async def _read_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     return head + clip("".join(page), _PAGE_BYTES) + more
 
 
-async def _search_files(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _search_files(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     wanted, folder = arguments["text"], arguments.get("folder", "")
     with Contained(context.checkout) as files:
-        found, total = await asyncio.to_thread(_search, files, wanted, folder)
+        found, total = _search(files, wanted, folder)
     if not found:
         return f"No line contains {wanted[:100]!r}. The search is for the exact text; try a shorter part of it."
     more = (
@@ -96,7 +95,7 @@ def _search(files: Contained, wanted: str, folder: str) -> tuple[list[str], int]
     return found, total
 
 
-async def _write_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _write_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path, content = arguments["path"], arguments["content"].encode()
     with Contained(context.checkout) as files:
         old = files.find(path)
@@ -105,7 +104,7 @@ async def _write_file(context: ToolContext, arguments: Mapping[str, Any]) -> str
     return f"{'Replaced' if old else 'Wrote'} {path} ({lines:,} lines)."
 
 
-async def _edit_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _edit_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path, old, new = arguments["path"], arguments["old"], arguments["new"]
     if old == new:
         raise ToolError("old and new are the same text; nothing would change")
@@ -159,7 +158,7 @@ def _not_found(path: str, text: str, old: str) -> str:
     )
 
 
-async def _delete_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _delete_file(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     path = arguments["path"]
     with Contained(context.checkout) as files:
         files.read(path)
@@ -214,6 +213,7 @@ WRITE_FILE = Tool(
     _write_file,
     tier="write",
     effect="keyed",
+    on_files=True,
 )
 EDIT_FILE = Tool(
     "edit_file",
@@ -228,7 +228,9 @@ EDIT_FILE = Tool(
     tier="write",
     # A second run finds nothing to replace and says so; a checkout made again from its tree is what a resume starts on.
     effect="keyed",
+    on_files=True,
 )
 DELETE_FILE = Tool(
-    "delete_file", "Delete a file.", _parameters(("path",), path=_PATH), _delete_file, tier="write", effect="keyed"
-)
+    "delete_file", "Delete a file.", _parameters(("path",), path=_PATH), _delete_file, tier="write", effect="keyed",
+    on_files=True,
+)  # fmt: skip

@@ -83,7 +83,7 @@ def _terms(text: str) -> list[str]:
     return [term[:-1] if len(term) > 3 and term.endswith("s") else term for term in terms]
 
 
-async def _search_sources(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+def _search_sources(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     if not context.sources:
         raise ToolError("this task has no sources; work from the goal and the workspace")
     found = rank(context.sources, arguments["query"], arguments.get("max_results", 5))

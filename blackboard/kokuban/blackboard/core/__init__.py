@@ -5,9 +5,9 @@ from kokuban.blackboard.core.dag import order_of, problems_of_plan
 from kokuban.blackboard.core.fold import Applied, Stored, fold
 from kokuban.blackboard.core.ledger import Ledger
 from kokuban.blackboard.core.lineage import ancestors, descendants
-from kokuban.blackboard.core.state import Artifact, Board, Step, Task
+from kokuban.blackboard.core.state import Artifact, Board, GateState, Step, Task
 
 __all__ = [
-    "Applied", "Artifact", "Board", "Candidate", "Ledger", "Step", "Stored", "Task", "ancestors", "descendants",
-    "fold", "order_of", "problems_of_plan", "reasons_against",
+    "Applied", "Artifact", "Board", "Candidate", "GateState", "Ledger", "Step", "Stored", "Task", "ancestors",
+    "descendants", "fold", "order_of", "problems_of_plan", "reasons_against",
 ]  # fmt: skip

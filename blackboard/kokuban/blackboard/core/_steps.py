@@ -120,11 +120,11 @@ def artifact(at: Context) -> Applied:
 def done(at: Context) -> Applied:
     owner = committed(at)
     body = msgspec.json.decode(at.record.body, type=Done)
-    _ended(at, owner, settled(owner, body) + body.usage)
+    _ended(at, owner, body)
     candidates = [_candidate(result, owner) for result in body.results]
     owner.stored = {}
     assert owner.order is not None
-    reasons = reasons_against(candidates, owner.order, owner.role, at.task.artifacts)
+    reasons = reasons_against(candidates, owner.order, owner.role, at.task.artifacts, at.board.kinds)
     if reasons:
         move(at, owner, "refused")
         owner.reasons = reasons
@@ -164,7 +164,7 @@ def _admit(task: Task, one: Artifact) -> None:
 def failed(at: Context) -> Applied:
     owner = committed(at)
     body = msgspec.json.decode(at.record.body, type=Failed)
-    _ended(at, owner, settled(owner, body) + body.usage)
+    _ended(at, owner, body)
     owner.failure, owner.stored = body, {}
     owner.why, owner.reasons = body.why, (body.reason,)
     move(at, owner, "failed")
@@ -176,12 +176,13 @@ def waiting(at: Context) -> Applied:
     would be a fault of the owner's program."""
     owner = committed(at)
     body = msgspec.json.decode(at.record.body, type=Waiting)
-    _ended(at, owner, settled(owner, body) + body.usage)
+    _ended(at, owner, body)
     owner.stored = {}
     gate, bound = body.gate, digest(encode(body.gate))
     known = at.task.gates.get(gate.id)
     if known is None or (known.decision is None and known.step == owner.id and known.bound != bound):
-        at.task.gates[gate.id] = GateState(gate, bound, owner.role, owner.id, at.message.seq, at.message.time)
+        begun = owner.order.resumes or owner.attempt if owner.order else 0
+        at.task.gates[gate.id] = GateState(gate, bound, owner.role, owner.id, at.message.seq, at.message.time, begun)
     elif known.bound != bound:
         owner.failure = Failed("bug", f"gate {gate.id} was about something else before")
         owner.why, owner.reasons = "bug", (owner.failure.reason,)
@@ -192,8 +193,13 @@ def waiting(at: Context) -> Applied:
     return Applied(at.task, at.record)
 
 
-def _ended(at: Context, owner: Step, usage: Usage) -> None:
-    book(at.board, at.task, owner, usage)
+def _ended(at: Context, owner: Step, body: Done | Failed | Waiting) -> None:
+    """Count what the end of an attempt settles. A call that it leaves open counts for what was reserved for it."""
+    opened, settles = owner.opened, body.settles
+    left_open = opened is not None and (settles is None or settles.call != opened.call)
+    if left_open and opened is not None and (opened.reserved_tokens or opened.reserved_micros):
+        book(at.board, at.task, owner, worst(opened))
+    book(at.board, at.task, owner, settled(owner, body) + body.usage)
     owner.opened, owner.asks = None, None
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from kokuban.blackboard.core import _ends
 from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored, book, check_epoch, move, worst
 from kokuban.blackboard.core.state import Board, Task
 from kokuban.schemas import Final, Record, TaskSpec
@@ -13,13 +14,18 @@ from kokuban.schemas.kinds import decode_artifact
 
 
 def spec(board: Board, task_id: str, message: Stored, record: Record) -> Applied:
+    if record.type == "task.tombstone":
+        return _ends.tombstone(board, task_id, message, record)
     if record.type != "task.spec" or record.task != task_id:
         raise Ignored("no task spec")
     if task_id in board.tasks:
-        raise Ignored("the task exists")
+        if not _ends.is_forgotten(board.tasks[task_id], message.time):
+            raise Ignored("the task exists")
+        _ends.remove(board, task_id)
     body = decode_artifact("task", record.body)
     assert isinstance(body, TaskSpec)
     task = Task(task_id, body, message.seq, message.time, record.principal or "", last_seq=message.seq)
+    task.last_time = message.time
     task.parent = record.parent
     task.admissible = board.intake is None or board.intake.open
     if body.deadline_seconds is not None:
@@ -44,4 +50,6 @@ def final(at: Context) -> Applied:
             move(at, step, "revoked")
         step.results = tuple(replace(artifact, body=b"") for artifact in step.results)
     task.artifacts = {digest: replace(artifact, body=b"") for digest, artifact in task.artifacts.items()}
+    if at.board.slim:
+        _ends.slim(task)
     return Applied(task, at.record)

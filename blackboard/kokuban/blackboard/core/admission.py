@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kokuban.blackboard.core.dag import problems_of_plan
+from kokuban.blackboard.core.registry import Kinds, schema_for
 from kokuban.blackboard.core.state import Artifact
-from kokuban.schemas import Deliverable, Plan, Verdict, WorkOrder, digest
+from kokuban.schemas import KINDS, Deliverable, Plan, Verdict, WorkOrder, digest
 from kokuban.schemas.kinds import decode_artifact, problems
 
 MAX_OF_A_KIND = 32
@@ -25,10 +26,14 @@ class Candidate(NamedTuple):
 
 
 def reasons_against(
-    candidates: Sequence[Candidate], order: WorkOrder, role: str, admitted: Mapping[str, Artifact]
+    candidates: Sequence[Candidate],
+    order: WorkOrder,
+    role: str,
+    admitted: Mapping[str, Artifact],
+    kinds: Kinds | None = None,
 ) -> tuple[str, ...]:
     """Why these results are refused, all or nothing: empty admits every one. Reasons name artifact and field, for the
-    producer to mend."""
+    producer to mend. A registered kind is judged by its schema in `kinds`, in the version that the order names."""
     found: list[str] = []
     if not candidates:
         found.append(f"results: empty; the contract asks for {' or '.join(order.produces)}")
@@ -48,10 +53,22 @@ def reasons_against(
         elif digest(candidate.body) != candidate.digest:
             found.append(f"{label}: its digest is not the digest of its content")
         else:
-            found += problems(candidate.kind, candidate.body) or _handoff(candidate, order, role, admitted)
+            found += _content(candidate, order, role, admitted, kinds or {})
     if not found:
         found += _unjudged(candidates, order)
     return tuple(found[:20])
+
+
+def _content(
+    candidate: Candidate, order: WorkOrder, role: str, admitted: Mapping[str, Artifact], kinds: Kinds
+) -> tuple[str, ...]:
+    assert candidate.body is not None
+    there = admitted.get(candidate.digest)
+    if there is not None and there.ref.kind != candidate.kind:  # a verdict names a digest: it must mean one thing
+        return (f"{candidate.kind} {candidate.name!r}: the same content was admitted as {there.ref.kind!r}",)
+    if candidate.kind in KINDS:
+        return problems(candidate.kind, candidate.body) or _handoff(candidate, order, role, admitted)
+    return problems(candidate.kind, candidate.body, schema=schema_for(candidate.kind, order, kinds))
 
 
 def _unjudged(candidates: Sequence[Candidate], order: WorkOrder) -> list[str]:
@@ -72,7 +89,7 @@ def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mappin
     artifact = decode_artifact(candidate.kind, candidate.body)
     given = {ref.digest for ref in order.inputs}
     if isinstance(artifact, Plan):
-        return problems_of_plan(artifact, {mate.role for mate in order.team})
+        return problems_of_plan(artifact, {mate.role for mate in order.team}, _replaced(order, admitted))
     if isinstance(artifact, Verdict):
         about = artifact.subject.digest
         if about not in given:
@@ -86,3 +103,11 @@ def _handoff(candidate: Candidate, order: WorkOrder, role: str, admitted: Mappin
             if foreign:
                 return (f"deliverable.{field}: not among the order's inputs: {', '.join(foreign[:5])}",)
     return ()
+
+
+def _replaced(order: WorkOrder, admitted: Mapping[str, Artifact]) -> Mapping[str, str]:
+    """The steps of the plan that is made again, with their roles."""
+    ref = order.revision.plan if order.revision else None
+    before = admitted.get(ref.digest) if ref else None
+    plan = decode_artifact("plan", before.body) if before is not None and before.body else None
+    return {step.id: step.role for step in plan.steps} if isinstance(plan, Plan) else {}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from kokuban.schemas import MAX_STEPS, Plan
 
 RESERVED = ("plan", "integrate")
 VERIFY = "verify-"
+TRIGGERED = "on-"
 MAX_ID = 64 - len(VERIFY)
 
 
-def problems_of_plan(plan: Plan, roles: Collection[str]) -> tuple[str, ...]:
-    """Why this plan cannot run: empty when it can. Each reason names the ids, so that a planner can mend it."""
+def problems_of_plan(plan: Plan, roles: Collection[str], earlier: Mapping[str, str] = {}) -> tuple[str, ...]:
+    """Why this plan cannot run: empty when it can. Each reason names the ids, so that a planner can mend it. `earlier`
+    are the steps of the plan that this one replaces, with their roles: an id keeps its role."""
     found: list[str] = []
     ids = [step.id for step in plan.steps]
     if len(ids) > MAX_STEPS:
@@ -22,10 +24,13 @@ def problems_of_plan(plan: Plan, roles: Collection[str]) -> tuple[str, ...]:
         found.append(f"id: used more than once: {', '.join(twice)}")
     known = set(ids)
     for step in plan.steps[:MAX_STEPS]:
-        if step.id in RESERVED or step.id.startswith(VERIFY) or len(step.id) > MAX_ID:
+        if step.id in RESERVED or step.id.startswith((VERIFY, TRIGGERED)) or len(step.id) > MAX_ID:
             found.append(
-                f"id: {step.id!r} cannot be used: not plan, integrate or {VERIFY}…, at most {MAX_ID} characters"
+                f"id: {step.id!r} cannot be used: not plan, integrate, {VERIFY}… or {TRIGGERED}…, "
+                f"at most {MAX_ID} characters"
             )
+        if earlier.get(step.id, step.role) != step.role:
+            found.append(f"id: {step.id!r} was a step of {earlier[step.id]!r}; a step of another role needs a new id")
         if step.role not in roles:
             found.append(f"role: step {step.id!r} names {step.role!r}; use one of {', '.join(sorted(roles))}")
         missing = [need for need in step.needs if need not in known]

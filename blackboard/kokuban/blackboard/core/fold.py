@@ -48,7 +48,9 @@ def fold(board: Board, message: Stored) -> Applied:
             raise Ignored("subject and envelope disagree")
         if step is not None and step.role != address.role:
             raise Ignored("the step belongs to another role")
-        return handle(at)
+        applied = handle(at)
+        task.last_time = message.time
+        return applied
     except BadRecord as error:
         why = str(error)
     except Ignored as error:
@@ -61,7 +63,7 @@ def fold(board: Board, message: Stored) -> Applied:
 
 def _move_register(task: Task, address: subjects.Address, step: Step | None, seq: int) -> int:
     """The server's register moves with every message on it, valid or not. Returns its last sequence before this one."""
-    if address.kind != "step":
+    if address.kind != "step" or task.tombstone is not None:
         return 0
     key = (address.role, address.step)
     before, task.registers[key] = task.registers.get(key, 0), seq

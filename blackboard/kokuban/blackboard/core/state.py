@@ -103,7 +103,7 @@ class GateState:
     """A gate, by whom it was asked for (`step`, '' for one on an artifact), and what people said so far.
 
     `bound` is the digest of the gate: votes and the decision name it. `used` is the number of the call that used the
-    approval up, 0 while none has.
+    approval up, 0 while none has. `begun` is the attempt in which the work that asks began.
     """
 
     gate: Gate
@@ -112,6 +112,7 @@ class GateState:
     step: str
     seq: int
     time: float
+    begun: int = 0
     votes: dict[str, Vote] = field(default_factory=dict)
     decision: Decision | None = None
     used: int = 0
@@ -124,7 +125,7 @@ class Task:
 
     `children` are the tasks that name it as their parent, `dependents` those that wait for its end. `tree_usage` is
     what it and all tasks below it have spent. `cancel` is the reason a person gave, `facts` what people added.
-    `admissible` is false for one that was stored while intake was closed. `deadline` is an instant of the server's clock.
+    `admissible` is false for one that was stored while intake was closed. `deadline` is a time of the server's clock.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Task:
     final_seq: int = 0
     final_time: float = 0.0
     last_seq: int = 0
+    last_time: float = 0.0
     parent: str | None = None
     children: list[str] = field(default_factory=list)
     dependents: list[str] = field(default_factory=list)
@@ -166,7 +168,8 @@ class Board:
     `roles` (role: contract) are what users registered.
 
     `filtered` says that this is a reading of one task's subjects: the epochs are not in it, and what the server checked
-    when it stored a decision stands.
+    when it stored a decision stands. `slim` boards keep only a stub of a task that has ended. `tombstones` says until
+    when (server time) the tombstones last that do not last for ever.
     """
 
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -181,6 +184,8 @@ class Board:
     last_seq: int = 0
     ignored: int = 0
     filtered: bool = False
+    slim: bool = False
+    tombstones: dict[str, float] = field(default_factory=dict)
 
     def epoch_of(self, task: str) -> int:
         """The sequence that a decision about this task must cite, 0 before any leader."""

@@ -10,9 +10,9 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 import nats
@@ -22,49 +22,25 @@ from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
 from kokuban.blackboard.core.fold import Stored
+from kokuban.blackboard.wire._address import is_address, is_unwelcome, reason, without_password
+from kokuban.blackboard.wire._credentials import Credential, CredentialError, load_credential
+from kokuban.blackboard.wire._errors import BusError as BusError
+from kokuban.blackboard.wire._errors import CannotConnect as CannotConnect
+from kokuban.blackboard.wire._errors import Forbidden as Forbidden
+from kokuban.blackboard.wire._errors import NoAnswer as NoAnswer
+from kokuban.blackboard.wire._errors import Refused as Refused
+from kokuban.blackboard.wire._errors import TooLarge as TooLarge
+from kokuban.blackboard.wire._errors import Unavailable as Unavailable
+from kokuban.blackboard.wire._refusals import refusal_in
 from kokuban.schemas import subjects
 
 MIN_SERVER = "2.14"
 MIN_API_LEVEL = 4
-_SCHEMES = ("nats", "tls", "ws", "wss")
 MARGIN_BYTES = 4_096
 """Room kept below the server's `max_payload` for headers that are added on the way (trace, reply)."""
 
 T = TypeVar("T")
 log = structlog.get_logger("kokuban.bus")
-
-
-class BusError(Exception):
-    """Base of what can go wrong on the wire. `landed`: False, it did not; None, unknown; never True."""
-
-    landed: bool | None = False
-
-
-class CannotConnect(BusError):
-    """No usable server at that URL: unreachable, too old, without JetStream, or refusing us. Nothing was written."""
-
-
-class TooLarge(BusError):
-    """Body and headers are above what the server takes; sending them would end the connection. Nothing was written."""
-
-
-class NoAnswer(BusError):
-    """The server did not answer in time, or the connection went. Whether a write landed is unknown: read back."""
-
-    landed = None
-
-
-class Unavailable(BusError):
-    """Nobody serves this request right now (503): a restarting server, a missing stream or consumer. Not landed."""
-
-
-class Refused(BusError):
-    """The server answered no. `code` is its JetStream error code. Nothing was written."""
-
-    def __init__(self, code: int, description: str) -> None:
-        super().__init__(f"{description} ({code})")
-        self.code = code
-        self.description = description
 
 
 class Ack(NamedTuple):
@@ -94,29 +70,42 @@ _ack_decoder = msgspec.json.Decoder(_PubAck)
 class Bus:
     """A connection to one server or cluster. Use `await Bus.connect(url)`, or `async with`."""
 
-    def __init__(self, connection: Nats, url: str) -> None:
+    def __init__(self, connection: Nats, url: str, credential: Credential | None = None) -> None:
         self.url = url
+        self.user = credential.user if credential else ""
+        self.person = credential.person if credential else None
         self.closed = asyncio.Event()
         self._nats = connection
-        self._inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self._credential = credential
+        self._inbox = f"{credential.inbox if credential else '_INBOX'}.{secrets.token_hex(11)}"
         self._tokens = 0
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._refused: set[str] = set()
+        self._on_refusal: dict[str, list[tuple[str, Callable[[Forbidden], None]]]] = {}
         self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self._nobody_there = asyncio.Event()
 
     @classmethod
-    async def connect(cls, url: str, *, name: str = "kokuban", timeout: float = 5.0) -> Bus:
-        """Connect within `timeout` seconds and check the server. Raises `CannotConnect` with the way out."""
+    async def connect(
+        cls, url: str, *, name: str = "kokuban", timeout: float = 5.0, credentials: Path | None = None
+    ) -> Bus:
+        """Connect within `timeout` seconds and check the server. `credentials` is a file that `kokuban auth` wrote; a
+        server without accounts needs none. Raises `CannotConnect` with the way out."""
         _check_url(url)
+        try:
+            credential = load_credential(credentials) if credentials is not None else None
+        except CredentialError as error:
+            raise CannotConnect(f"NATS: {error}") from error
         connection = Nats()
-        bus = cls(connection, url)
+        bus = cls(connection, url, credential)
         connecting = asyncio.ensure_future(
             connection.connect(
                 url, name=name, max_reconnect_attempts=-1, ping_interval=5,
                 reconnect_time_wait=0.1,  # type: ignore[arg-type]
                 max_outstanding_pings=2, allow_reconnect=True, error_cb=bus._failed, closed_cb=bus._gone,
                 disconnected_cb=bus._disconnected, reconnected_cb=bus._reconnected, connect_timeout=2,
-                pending_size=16 * 1024 * 1024,
+                pending_size=16 * 1024 * 1024, nkeys_seed_str=credential.seed if credential else None,
+                inbox_prefix=credential.inbox if credential else "_INBOX",
             )
         )  # fmt: skip
         refused = asyncio.ensure_future(bus._nobody_there.wait())
@@ -127,27 +116,37 @@ class Bus:
             connecting.result()
         except (TimeoutError, OSError, nats.errors.Error, ValueError, ImportError) as error:
             await _abandon(connection)
-            raise CannotConnect(
-                f"NATS: no connection to {_without_password(url)}: {_reason(error, bus)}. "
-                "Start a server there (`kokuban up` runs one), or name another with --nats / KOKUBAN_NATS_URL"
-            ) from error
+            raise bus._cannot_connect(error) from error
         finally:
             connecting.cancel()
             refused.cancel()
         try:
             bus._check_server()
-            await connection.subscribe(f"{bus._inbox}.*", cb=bus._answered)
+            await bus._subscribe(f"{bus._inbox}.*", bus._answered)
         except BaseException:
             await _abandon(connection)
             raise
         return bus
+
+    def _cannot_connect(self, error: BaseException) -> CannotConnect:
+        where = without_password(self.url)
+        if is_unwelcome(self._last_error) or is_unwelcome(error):
+            who = f"does not know the user of {self._credential.path}" if self._credential else "asks for a credential"
+            return CannotConnect(
+                f"NATS: the server at {where} {who}; name a file that it knows with --credentials / "
+                "KOKUBAN_CREDENTIALS (`kokuban up` says where its own are; `kokuban auth init` writes others)"
+            )
+        return CannotConnect(
+            f"NATS: no connection to {where}: {reason(error, self._last_error)}. "
+            "Start a server there (`kokuban up` runs one), or name another with --nats / KOKUBAN_NATS_URL"
+        )
 
     def _check_server(self) -> None:
         info: dict[str, Any] = self._nats._server_info
         version = info.get("version", "?")
         if int(info.get("api_lvl", 0)) < MIN_API_LEVEL:
             raise CannotConnect(
-                f"NATS: the server at {_without_password(self.url)} is version {version}"
+                f"NATS: the server at {without_password(self.url)} is version {version}"
                 + ("" if info.get("jetstream") else " without JetStream")
                 + f"; Kokuban needs {MIN_SERVER} or newer with JetStream. Upgrade it, or let `kokuban up` run its own"
             )
@@ -176,6 +175,11 @@ class Bus:
         return int(self._nats.max_payload) - MARGIN_BYTES
 
     @property
+    def may_set_up(self) -> bool:
+        """Whether streams and durable consumers are this user's to make: not a team member's, where there are teams."""
+        return self._credential is None or not self._credential.is_member
+
+    @property
     def connected(self) -> bool:
         return bool(self._nats.is_connected)
 
@@ -188,18 +192,29 @@ class Bus:
         if callback in self._on_reconnect:
             self._on_reconnect.remove(callback)
 
+    def on_refusal(self, subject: str, callback: Callable[[Forbidden], None]) -> None:
+        """Call back when the server refuses what `send` published on `subject`: nobody else would hear of it."""
+        self._on_refusal.setdefault(subject.lower(), []).append((subject, callback))
+
+    def forget_refusal(self, subject: str, callback: Callable[[Forbidden], None]) -> None:
+        """Undo `on_refusal`."""
+        left = [one for one in self._on_refusal.pop(subject.lower(), []) if one[1] != callback]
+        if left:
+            self._on_refusal[subject.lower()] = left
+
     # ------------------------------------------------------------------ requests
 
     async def request(
         self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None, timeout: float = 5.0
     ) -> Msg:
-        """Send and wait for the answer, at most `timeout` seconds. Raises `TooLarge`, `NoAnswer`, `Unavailable`."""
+        """Send and wait for the answer, at most `timeout` seconds. Raises `TooLarge`, `NoAnswer`, `Unavailable`,
+        `Forbidden`."""
         self._guard(data, headers)
         self._tokens += 1
         token = str(self._tokens)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._waiting[token] = answer
+        self._waiting[token] = (subject, answer)
         alarm = loop.call_later(timeout, _expire, answer, subject)
         try:
             await self._send(subject, data, f"{self._inbox}.{token}", headers)
@@ -212,19 +227,25 @@ class Bus:
         return message
 
     async def api(self, call: str, body: Mapping[str, Any] | None = None, *, timeout: float = 5.0) -> dict[str, Any]:
-        """A JetStream API call (`STREAM.INFO.BOARD` …). Raises `Refused`, `NoAnswer`, `Unavailable`."""
-        message = await self.request(f"$JS.API.{call}", msgspec.json.encode(body or {}), timeout=timeout)
+        """A JetStream API call (`STREAM.INFO.BOARD` …). Raises `Refused`, `Forbidden`, `NoAnswer`, `Unavailable`."""
+        message = await self.request(self.api_subject(call), msgspec.json.encode(body or {}), timeout=timeout)
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         if "error" in answer:
             error = answer["error"]
             raise Refused(error.get("err_code", error.get("code", 0)), error.get("description", "refused"))
         return answer
 
+    def api_subject(self, call: str) -> str:
+        """Where this user makes a JetStream API call."""
+        if self.user and subjects.CONTROL in call.split("."):
+            return f"{subjects.CONTROL_API}.{call}"
+        return f"{subjects.SERVER_API if self.may_set_up else subjects.MEMBERS_API}.{call}"
+
     async def publish(
         self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, timeout: float = 5.0
     ) -> Ack:
         """Publish to the stream and wait for its answer. A refusal is in the `Ack`, not an exception.
-        Raises `TooLarge` (not sent), `NoAnswer` (unknown), `Unavailable` (not landed)."""
+        Raises `TooLarge` (not sent), `NoAnswer` (unknown), `Unavailable` and `Forbidden` (not landed)."""
         message = await self.request(subject, data, headers=headers, timeout=timeout)
         ack = _ack_decoder.decode(message.data)
         if ack.error is not None:
@@ -249,8 +270,22 @@ class Bus:
         return str(self._nats.new_inbox())
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Any:
-        """A plain core subscription; call `.unsubscribe()` on what it returns."""
-        return await self._nats.subscribe(subject, cb=callback, pending_bytes_limit=0, pending_msgs_limit=0)
+        """A plain core subscription; call `.unsubscribe()` on what it returns. Raises `Forbidden`."""
+        return await self._subscribe(subject, callback, pending_bytes_limit=0, pending_msgs_limit=0)
+
+    async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], **limits: int) -> Any:
+        if self._credential is None:
+            return await self._nats.subscribe(subject, cb=callback, **limits)
+        self._refused.discard(subject.lower())
+        subscription = await self._nats.subscribe(subject, cb=callback, **limits)
+        try:
+            await self._nats._flush_pending(force_flush=True)  # else the client's ping overtakes the subscription
+            await self._nats.flush(5)  # a refusal comes before the answer to this
+        except (OSError, nats.errors.Error) as error:
+            raise NoAnswer(f"{subject}: subscribed, but the connection went: {error}") from error
+        if subject.lower() in self._refused:
+            raise Forbidden(subject, self.user, publish=False)
+        return subscription
 
     # ------------------------------------------------------------------ reads
 
@@ -293,7 +328,7 @@ class Bus:
 
     async def _direct(self, wanted: Mapping[str, Any], stream: str, timeout: float = 5.0) -> Stored | None:
         body = msgspec.json.encode(wanted)
-        message = await self.request(f"$JS.API.DIRECT.GET.{stream}", body, timeout=timeout)
+        message = await self.request(self.api_subject(f"DIRECT.GET.{stream}"), body, timeout=timeout)
         headers = message.headers or {}
         if "Nats-Sequence" not in headers:
             status = headers.get("Status", "?")
@@ -319,25 +354,38 @@ class Bus:
 
     async def _answered(self, message: Msg) -> None:
         waiter = self._waiting.get(message.subject.rsplit(".", 1)[1])
-        if waiter is not None and not waiter.done():
-            waiter.set_result(message)
+        if waiter is not None and not waiter[1].done():
+            waiter[1].set_result(message)
 
     async def _reconnected(self) -> None:
-        log.info("reconnected", url=_without_password(self.url))
+        log.info("reconnected", url=without_password(self.url))
         for callback in list(self._on_reconnect):
             await callback()
 
     async def _failed(self, error: Exception) -> None:
-        self._last_error = error
-        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        if not is_unwelcome(self._last_error):  # the server then also cuts the connection, which says less
+            self._last_error = error
+        if isinstance(error, ConnectionRefusedError | socket.gaierror) or is_unwelcome(error):
             self._nobody_there.set()  # no use in trying again while the first connection is made
-        log.debug("connection error", error=repr(error)[:200])
+        refusal = refusal_in(error)
+        if refusal is None:
+            log.debug("connection error", error=repr(error)[:200])
+            return
+        log.warning("not permitted", user=self.user, subject=refusal.subject, publish=refusal.is_publish)
+        if not refusal.is_publish:
+            self._refused.add(refusal.subject)
+            return
+        for subject, waiter in self._waiting.values():
+            if subject.lower() == refusal.subject and not waiter.done():
+                waiter.set_exception(Forbidden(subject, self.user))
+        for subject, callback in list(self._on_refusal.get(refusal.subject, ())):
+            callback(Forbidden(subject, self.user))
 
     _last_error: Exception | None = None
 
     async def _disconnected(self) -> None:
         # An answer to what was sent before can no longer come: whoever waits may read back as soon as we are back.
-        for waiter in self._waiting.values():
+        for _, waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(NoAnswer("the connection went before the answer came"))
 
@@ -368,26 +416,8 @@ def _seconds(stamp: str) -> float:
 
 
 def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        sound = parts.scheme in _SCHEMES and bool(parts.hostname) and " " not in url and (parts.port or 1) > 0
-    except ValueError:  # a port that is no number
-        sound = False
-    if not sound:
+    if not is_address(url):
         raise CannotConnect(
-            f"NATS: {_without_password(url)!r} is no server's URL; it looks like nats://127.0.0.1:4222 "
+            f"NATS: {without_password(url)!r} is no server's URL; it looks like nats://127.0.0.1:4222 "
             "(name one with --nats / KOKUBAN_NATS_URL)"
         )
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-def _reason(error: BaseException, bus: Bus) -> str:
-    cause = bus._last_error or error
-    text = str(cause).strip()
-    if "Connect call failed" in text or isinstance(cause, ConnectionRefusedError):
-        return "connection refused"
-    return text or type(cause).__name__.replace("Error", " error").lower()

@@ -10,7 +10,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from kokuban.blackboard.core.fold import Stored
-from kokuban.blackboard.wire._bus import Bus
+from kokuban.blackboard.wire._bus import Bus, Forbidden
 from kokuban.schemas import subjects
 
 EXPIRES_SECONDS = 10.0
@@ -28,8 +28,9 @@ class Delivery(NamedTuple):
 
 
 class Pull:
-    """Outstanding pull requests on one consumer. `dead` is set when it must be made anew (gone, silent, refused, or
-    because `on_delivery` raised: then `error` holds what). `on_unfilled` is called when a request ran out of time."""
+    """Outstanding pull requests on one consumer. `dead` is set when it must be made anew: gone, silent, refused, or
+    with `error` set because `on_delivery` raised it or the server forbids the pull. `on_unfilled` is called when a
+    request ran out of time."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Pull:
         self.error: Exception | None = None
         self.outstanding = 0
         self._bus = bus
-        self._consumer = consumer
+        self._ask = bus.api_subject(f"CONSUMER.MSG.NEXT.{subjects.BOARD}.{consumer}")
         self._on_delivery = on_delivery
         self._on_unfilled = on_unfilled
         self._subscription: Any = None
@@ -56,10 +57,12 @@ class Pull:
         self._inbox = self._bus.new_inbox()
         self._subscription = await self._bus.subscribe(self._inbox, self._on_message)
         self._bus.on_reconnect(self._on_reconnect)
+        self._bus.on_refusal(self._ask, self._on_refusal)
         self._watch = asyncio.create_task(self._listen_for_silence())
 
     async def stop(self) -> None:
         self._bus.forget(self._on_reconnect)
+        self._bus.forget_refusal(self._ask, self._on_refusal)
         if self._watch is not None:
             self._watch.cancel()
         if self._subscription is not None and not self._bus.closed.is_set():
@@ -71,9 +74,7 @@ class Pull:
             self._heard = asyncio.get_running_loop().time()
         self.outstanding += count
         body = {"batch": count, "expires": int(EXPIRES_SECONDS * _NS), "idle_heartbeat": int(HEARTBEAT_SECONDS * _NS)}
-        await self._bus.send(
-            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.BOARD}.{self._consumer}", msgspec.json.encode(body), self._inbox
-        )
+        await self._bus.send(self._ask, msgspec.json.encode(body), self._inbox)
 
     async def _on_message(self, message: Msg) -> None:
         self._heard = asyncio.get_running_loop().time()
@@ -104,6 +105,10 @@ class Pull:
 
     async def _on_reconnect(self) -> None:
         self.die("reconnected")
+
+    def _on_refusal(self, error: Forbidden) -> None:
+        self.error = error
+        self.die(str(error))
 
     async def _listen_for_silence(self) -> None:
         loop = asyncio.get_running_loop()

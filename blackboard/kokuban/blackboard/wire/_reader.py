@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from kokuban.blackboard.core.fold import Stored
-from kokuban.blackboard.wire._bus import Bus, BusError
+from kokuban.blackboard.wire._bus import Bus, BusError, Forbidden
 from kokuban.blackboard.wire._pull import Delivery, Pull
 from kokuban.schemas import subjects
 
@@ -45,7 +45,7 @@ class Reader:
                 await self._read_until_dead()
                 failures = 0
             except BusError as error:
-                if self._bus.closed.is_set():
+                if self._bus.closed.is_set() or isinstance(error, Forbidden):
                     raise
                 failures += 1
                 log.debug("reader starts over", error=str(error), position=self.position)

@@ -7,18 +7,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from kokuban.blackboard.wire._bus import Bus, CannotConnect, NoAnswer, Refused, Unavailable
+from kokuban.blackboard.wire._names import PAYLOAD_SUBJECTS, PAYLOADS_STREAM
 from kokuban.schemas import subjects
 
 ACK_WAIT_SECONDS = 10
 NAME_IN_USE = 10058
 CONSUMER_MISSING = 10014
+STREAM_MISSING = 10059
 CONSUMER_EXISTS = 10148
 _NS = 1_000_000_000
 _PATIENCE_SECONDS = 10.0
 
 
 async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024**3) -> None:
-    """Create the stream when it is not there, and wait until it answers. Raises `CannotConnect` when it cannot be."""
+    """Create the stream when it is not there, and wait until it answers. Raises `CannotConnect` when it cannot be.
+
+    With accounts only the supervisor's credential may, and then makes at once what its team will need; for the others
+    this looks whether the board is there.
+    """
     config: dict[str, Any] = {
         "name": subjects.BOARD, "subjects": [subjects.BOARD_SUBJECTS], "storage": "file", "retention": "limits",
         "discard": "new", "max_bytes": max_bytes, "allow_direct": True, "allow_msg_ttl": True, "num_replicas": replicas,
@@ -28,6 +34,11 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
         },
     }  # fmt: skip
     await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
+    if bus.user and bus.may_set_up:
+        from kokuban.blackboard.wire._control import ensure_control
+
+        await ensure_payloads(bus, PAYLOADS_STREAM, list(PAYLOAD_SUBJECTS), replicas=replicas)
+        await ensure_control(bus, replicas=replicas)
 
 
 async def ensure_roles(bus: Bus, roles: Iterable[str], *, ack_wait_seconds: int = ACK_WAIT_SECONDS) -> None:
@@ -48,11 +59,11 @@ async def ensure_roles(bus: Bus, roles: Iterable[str], *, ack_wait_seconds: int 
         await _until_served(bus, call, body, fine=(CONSUMER_EXISTS,))
 
 
-async def ensure_payloads(bus: Bus, stream: str, names: list[str]) -> None:
+async def ensure_payloads(bus: Bus, stream: str, names: list[str], *, replicas: int = 1) -> None:
     """Create the object store's stream when it is not there."""
     config = {
         "name": stream, "subjects": names, "storage": "file", "retention": "limits", "discard": "new",
-        "allow_direct": True, "allow_rollup_hdrs": True, "num_replicas": 1,
+        "allow_direct": True, "allow_rollup_hdrs": True, "num_replicas": replicas,
     }  # fmt: skip
     await _until_served(bus, f"STREAM.CREATE.{stream}", config, fine=(NAME_IN_USE,))
 
@@ -69,6 +80,8 @@ async def ack_floor(bus: Bus, role: str) -> int | None:
 
 
 async def _until_served(bus: Bus, call: str, body: dict[str, Any], *, fine: tuple[int, ...]) -> None:
+    if not bus.may_set_up and call.startswith("STREAM.CREATE."):
+        call, body = call.replace("CREATE", "INFO"), {}
     loop = asyncio.get_running_loop()
     give_up = loop.time() + _PATIENCE_SECONDS
     while True:
@@ -78,6 +91,11 @@ async def _until_served(bus: Bus, call: str, body: dict[str, Any], *, fine: tupl
         except Refused as error:
             if error.code in fine:
                 return
+            if error.code == STREAM_MISSING:
+                raise CannotConnect(
+                    f"NATS: there is no {call.split('.')[-1]} there yet, and the user {bus.user} may not make it; "
+                    "start a supervisor (`kokuban supervisor`, `kokuban up`) first"
+                ) from error
             raise CannotConnect(f"NATS: the server refuses {call.split('.')[0].lower()} set-up: {error}") from error
         except (NoAnswer, Unavailable) as error:
             if loop.time() > give_up:

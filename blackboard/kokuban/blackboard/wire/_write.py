@@ -10,6 +10,7 @@ import msgspec
 
 from kokuban.blackboard.wire._bus import Ack, Bus, BusError, NoAnswer, Refused, Unavailable
 from kokuban.blackboard.wire._crash import crash_point
+from kokuban.schemas import subjects
 
 WRONG_LAST_SEQUENCE = 10071
 ANOTHER_IN_FLIGHT = 10164
@@ -48,9 +49,10 @@ _operation = msgspec.json.Decoder(_Operation)
 
 
 async def write(
-    bus: Bus, subject: str, data: bytes, *, op: str, fence: Fence, ttl: str | None = None, patience_seconds: float = 60
-) -> Written | Conflict:
-    """Store `data`, a record whose id is `op`, on `subject` while `fence` holds.
+    bus: Bus, subject: str, data: bytes, *, op: str, fence: Fence, ttl: str | None = None, patience_seconds: float = 60,
+    stream: str = subjects.BOARD,
+) -> Written | Conflict:  # fmt: skip
+    """Store `data`, a record whose id is `op`, on `subject` of `stream` while `fence` holds.
 
     After a timeout or a conflict it reads back: own id there means landed; the fence unmoved means try again; else
     `Conflict`. Raises `Refused` (a full store …: not landed), `TooLarge` (not landed), and `NoAnswer` after
@@ -77,7 +79,7 @@ async def write(
                 return Written(ack.seq)
             if ack.code not in (WRONG_LAST_SEQUENCE, ANOTHER_IN_FLIGHT):
                 raise Refused(ack.code, f"{subject}: {ack.description}")
-        found = await _read_back(bus, subject, op, fence, wait)
+        found = await _read_back(bus, subject, op, fence, wait, stream)
         if found is not None:
             return found
         if loop.time() > give_up:
@@ -86,13 +88,15 @@ async def write(
         pause = min(0.5, pause * 2)
 
 
-async def _read_back(bus: Bus, subject: str, op: str, fence: Fence, wait: float) -> Written | Conflict | None:
+async def _read_back(
+    bus: Bus, subject: str, op: str, fence: Fence, wait: float, stream: str
+) -> Written | Conflict | None:
     """What the stream says about our write: None when it is not there and may still be tried."""
     try:
-        last = await bus.last(subject, timeout=wait)
+        last = await bus.last(subject, stream=stream, timeout=wait)
         if last is not None and _operation.decode(last.data).id == op:
             return Written(last.seq)
-        mark = last if fence.subject == subject else await bus.last(fence.subject, timeout=wait)
+        mark = last if fence.subject == subject else await bus.last(fence.subject, stream=stream, timeout=wait)
     except (BusError, msgspec.DecodeError):
         return None
     now = mark.seq if mark is not None else 0

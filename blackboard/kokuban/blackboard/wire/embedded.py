@@ -1,6 +1,6 @@
 """The embedded NATS server: a real `nats-server` on loopback, its store in one folder, no older than its keeper.
 
-POSIX only. It listens on 127.0.0.1 without authentication: every user of this machine can reach it.
+POSIX only. It listens on 127.0.0.1. Unless it is `protected`, every user of this machine can do everything there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from kokuban.blackboard.wire._credentials import (
+    ACCOUNTS,
+    CREDENTIALS,
+    DEFAULT_TENANT,
+    SUFFIX,
+    Credential,
+    CredentialError,
+)
 from kokuban.blackboard.wire._server_binary import EmbeddedServerError, ServerBinary, find_server
+
+if TYPE_CHECKING:
+    from kokuban.schemas.contracts import Crew
 
 __all__ = [
     "EmbeddedServer",
@@ -65,6 +76,8 @@ class EmbeddedServer:
         max_store_bytes: int | None = None,
         binary: ServerBinary | None = None,
         ready_seconds: float = 30.0,
+        protected: bool = False,
+        crew: Crew | None = None,
     ) -> None:
         """Nothing is started or written yet.
 
@@ -76,6 +89,9 @@ class EmbeddedServer:
             max_store_bytes: limit of all streams together. None: the server's own, three quarters of the free disk.
             binary: the program to run. None: what `find_server` finds with this process's environment.
             ready_seconds: how long `start` waits for the server to answer; a large store takes a while to load.
+            protected: only who holds a credential of this store may connect, and may do only what it is for. The
+                secrets are made at the first start and kept in the store's `credentials/`; see `credential`.
+            crew: the roles that get a credential (default: the built-in ones).
         """
         self._store = store
         self._port = port
@@ -83,6 +99,9 @@ class EmbeddedServer:
         self._max_store_bytes = max_store_bytes
         self._binary = binary
         self._ready_seconds = ready_seconds
+        self._protected = protected
+        self._crew = crew
+        self._keeper: Credential | None = None
         self._lock: int | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -102,6 +121,15 @@ class EmbeddedServer:
         if self._port is None:
             raise EmbeddedServerError("the embedded server has no URL before it is started: call start() first")
         return f"nats://{_HOST}:{self._port}"
+
+    @property
+    def credentials(self) -> Path | None:
+        """The folder of this store's credentials; None unless it is protected."""
+        return self._store / CREDENTIALS / DEFAULT_TENANT if self._protected else None
+
+    def credential(self, user: str) -> Path | None:
+        """The credential's file of `client`, `supervisor`, `role-coder` …; None unless it is protected."""
+        return self.credentials / f"{user}{SUFFIX}" if self.credentials else None
 
     @property
     def running(self) -> bool:
@@ -133,7 +161,12 @@ class EmbeddedServer:
             self._store.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = await _take_lock(self._store)
+            if self._protected:
+                self._keeper = await asyncio.to_thread(_protect, self._store, self._crew)
             await self._launch(self._binary, self._lock)
+        except CredentialError as error:
+            await self.stop(grace_seconds=0)
+            raise EmbeddedServerError(f"the store folder {self._store}: {error}") from error
         except OSError as error:
             await self.stop(grace_seconds=0)
             raise EmbeddedServerError(
@@ -229,7 +262,7 @@ class EmbeddedServer:
             'ports_file_dir: "."\n'
             f'log_file: "{_LOG}"\n'
             "logtime_utc: true\n"
-            "logfile_size_limit: 10MB\n"
+            "logfile_size_limit: 10MB\n" + (f"include ./{CREDENTIALS}/{ACCOUNTS}\n" if self._protected else "")
         )
 
     async def _ready_port(self, process: asyncio.subprocess.Process) -> int:
@@ -241,7 +274,7 @@ class EmbeddedServer:
                 for ports_file in self._store.glob("*.ports"):
                     with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
                         port = int(json.loads(ports_file.read_bytes())["nats"][0].rpartition(":")[2])
-                        if await _jetstream_answers(port):
+                        if await _jetstream_answers(port, self._keeper):
                             return port
                 await asyncio.wait({ended}, timeout=0.005)
             raise ConnectionResetError(f"nats-server ended with code {ended.result()}")
@@ -314,13 +347,32 @@ def _in_use(store: Path, holder: RunningServer) -> str:
     )
 
 
-async def _jetstream_answers(port: int) -> bool:
+def _protect(store: Path, crew: Crew | None) -> Credential:
+    """Make or read this store's secrets and write the accounts; the credential of the supervisor."""
+    from kokuban.blackboard.wire._auth import board_account, ensure_credentials
+    from kokuban.blackboard.wire._names import PERSON
+    from kokuban.schemas.contracts import builtin_crew
+
+    layout = ensure_credentials(
+        store / CREDENTIALS, crew or builtin_crew(), tenants=[DEFAULT_TENANT], approvers=[PERSON]
+    )
+    # A store from the time before it was protected: its board belongs to the account that has no name.
+    before, now = store / "jetstream" / "$G", store / "jetstream" / board_account(DEFAULT_TENANT)
+    if before.is_dir() and not now.exists():
+        before.rename(now)
+    return layout.tenants[DEFAULT_TENANT]["supervisor"]
+
+
+async def _jetstream_answers(port: int, keeper: Credential | None) -> bool:
     # A dozen lines of the protocol instead of a client: no reconnects or callbacks, and no 110 ms import.
     reader, writer = await asyncio.open_connection(_HOST, port)
     try:
-        await reader.readline()
-        writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
-        writer.write(b"SUB _INBOX.ready 1\r\nPUB $JS.API.INFO _INBOX.ready 0\r\n\r\n")
+        info = json.loads((await reader.readline()).removeprefix(b"INFO "))
+        inbox = f"{keeper.inbox if keeper else '_INBOX'}.ready"
+        hello: dict[str, object] = {"verbose": False, "headers": True, "no_responders": True}
+        if keeper is not None:
+            hello |= {"nkey": keeper.public_key, "sig": keeper.sign(info["nonce"])}
+        writer.write(f"CONNECT {json.dumps(hello)}\r\nSUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\n".encode())
         while line := await reader.readline():
             if line.startswith(b"PING"):
                 writer.write(b"PONG\r\n")

@@ -1,0 +1,107 @@
+"""Gates: what a step may not do, or cannot know, without a person.
+
+A gate is named by its call's place in the step and bound to the exact call. Without a decision the step is let go; its
+next owner comes back to the same call, finds the decision in its order, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+
+from kokuban.agents._tape import describe
+from kokuban.agents._work import Work
+from kokuban.agents.tools import Arguments, canonical
+from kokuban.schemas import Decided, Gate, Opens, Usage, digest, encode
+
+POLICY = "gates-1"
+"""The version of the rules below; part of what an approval is bound to."""
+HIDDEN = "[hidden]"
+SHOWN_BYTES = 32_768
+_SECRET = re.compile(r"pass(?:word|wd|phrase)|secret|token|api_?key|authori[sz]ation|credential|private_?key", re.I)
+
+
+def gate_id(step: str, begun: int, call: int) -> str:
+    """A gate's name, the same for every owner of this work; at most 64 characters."""
+    end = f"-{begun}-{call}"
+    if len(step) + len(end) > 64:
+        step = f"{step[:36]}-{hashlib.sha256(step.encode()).hexdigest()[:8]}"
+    return f"{step}{end}"
+
+
+def shown(value: Any) -> Any:
+    """Arguments as they may stand on the board: what a field's name says is secret is left out. A model knows no
+    secrets of the runtime; this is for those that it was told."""
+    if isinstance(value, dict):
+        return {k: HIDDEN if _SECRET.search(k) and isinstance(v, str) and v else shown(v) for k, v in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
+
+
+async def decision_on_call(work: Work, judged: Arguments, key: str) -> Decided:
+    """How the gate of the next call, to this tool with these arguments, ended. Raises `Parked` when the step waits for
+    it now. The board gets the arguments without secrets (see `shown`) and the hash of the true ones."""
+    at, tool, n = work.assignment, judged.tool, work.tape.next_call
+    gate = Gate(
+        gate_id(at.step, at.begun, n), "call", f"May step {at.step} call {tool.name}? This cannot be undone.",
+        tool=tool.name, arguments=_for_people(judged), hash=digest(judged.canonical.encode()),
+        tool_version=tool.version, policy=POLICY, call=n, key=key, need=work.spec.votes,
+        expires_seconds=work.spec.approval_seconds,
+    )  # fmt: skip
+    return await _decision(work, gate)
+
+
+async def answer_of_person(work: Work, question: str) -> Decided:
+    """What a person says to this question. Raises `Parked` when the step waits for it now. The question is the next
+    call of the step: hand the answer to `told`, so that it takes its place on the tape."""
+    at, n = work.assignment, work.tape.next_call
+    gate = Gate(
+        gate_id(at.step, at.begun, n), "question", question, policy=POLICY, call=n,
+        expires_seconds=work.spec.approval_seconds,
+    )  # fmt: skip
+    return await _decision(work, gate)
+
+
+async def _decision(work: Work, gate: Gate) -> Decided:
+    found = next((d for d in work.assignment.order.decided if d.gate == gate.id), None)
+    if found is None:
+        await work.tape.park(gate)
+        raise AssertionError("the step waits")
+    if found.bound != digest(encode(gate)):
+        return Decided(gate.id, "withdrawn", found.bound, "the decision was about something else than is asked now")
+    return found
+
+
+async def told(work: Work, tool: str, decided: Decided, usage: Usage = Usage()) -> str:
+    """Write down, as the next call, what came of a gate that no tool call follows, and return it in words: a person's
+    answer, or why the call is not run."""
+    text = _in_words(tool, decided, work.spec.approval_seconds)
+
+    async def perform() -> tuple[object, Usage]:
+        return {"text": text}, usage
+
+    described = describe({"gate": decided.gate, "outcome": decided.outcome})
+    played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described), perform)
+    work.ledger.settle(played.usage)
+    return text
+
+
+def _in_words(tool: str, decided: Decided, seconds: int | None) -> str:
+    by = f" by {', '.join(decided.by)}" if decided.by else ""
+    said = f": {decided.text}" if decided.text else ""
+    if decided.outcome == "answered":
+        return decided.text or "(no text)"
+    if decided.outcome == "expired":
+        within = f"within {seconds} s" if seconds else "in time"
+        return f"{tool} was not run: nobody decided {within}; that is no denial"
+    return f"{tool} was not run: {'denied' if decided.outcome == 'denied' else 'not approved'}{by}{said}"
+
+
+def _for_people(judged: Arguments) -> msgspec.Raw:
+    """The arguments in canonical form; of very large ones, the beginning and the size."""
+    text = canonical(shown(dict(judged.values)))
+    if len(text.encode()) <= SHOWN_BYTES:
+        return msgspec.Raw(text.encode())
+    return describe({"begins": text[: SHOWN_BYTES // 8], "bytes": len(judged.canonical.encode())})

@@ -1,0 +1,110 @@
+"""The fold of what is left of a task: a stub after its end, a tombstone after it was archived."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+from msgspec.structs import replace
+
+from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored, book, move
+from kokuban.blackboard.core.state import Board, Step, Task
+from kokuban.schemas import Final, Record, TaskSpec, Tombstone, Usage, subjects
+
+ARCHIVED = "(archived)"
+"""The goal of a task of which only the tombstone is left."""
+_NO_CONTENT = "sha256:" + "0" * 64
+_GOAL_KEPT = 200
+
+
+def tombstone(board: Board, task_id: str, message: Stored, record: Record) -> Applied:
+    """Put a stub in the task's place. It is made of the tombstone alone, so that it is the same for who has read the
+    task and for who comes after its records are gone; one who has read half of them may not even have seen the end."""
+    body, known = msgspec.json.decode(record.body, type=Tombstone), board.tasks.get(task_id)
+    if record.task != task_id:
+        raise Ignored("subject and envelope disagree")
+    if not record.fence or record.fence != (record.fence if board.filtered else board.epoch_of(task_id)):
+        raise Ignored(f"epoch {record.fence} is not the leader's")
+    if known is not None and known.tombstone is not None and not is_forgotten(known, message.time):
+        raise Ignored("it has a tombstone")
+    if known is not None and known.tombstone is None and not _fits(known, body):
+        raise Ignored("the tombstone is of another end")
+    _forget(board, message.time)
+    spec = TaskSpec(ARCHIVED, _NO_CONTENT, key=body.key, tenant=body.tenant)
+    task = Task(task_id, spec, body.spec, message.time, record.principal or "", last_seq=message.seq)
+    task.final, task.final_seq = Final(body.state, body.reason, usage=body.usage), body.final
+    task.final_time, task.tombstone, task.dropped, task.parent = message.time, body, body.dropped, record.parent
+    if known is not None and known.tombstone is None:
+        for step in known.steps.values():
+            if step.running:
+                move(
+                    Context(board, known, step, 0, message, record, subjects.Address("spec", task_id)), step, "revoked"
+                )
+        task.usage, task.tree_usage = known.usage, known.tree_usage
+        task.children, task.dependents = known.children, known.dependents
+    board.tasks[task_id] = task
+    book(board, task, Step("", ""), _difference(body.usage, task.usage))
+    above = board.tasks.get(task.parent or "")
+    if above is not None and task_id not in above.children:
+        above.children.append(task_id)
+    if body.keep_seconds:
+        board.tombstones[task_id] = message.time + body.keep_seconds
+    return Applied(task, record)
+
+
+def is_forgotten(task: Task, now: float) -> bool:
+    """Whether the task's tombstone has had its time: the server takes it away then, and its key is free again."""
+    stone = task.tombstone
+    return stone is not None and 0 < stone.keep_seconds <= now - task.time
+
+
+def remove(board: Board, task_id: str) -> None:
+    """Take away a task whose tombstone is forgotten: what it has cost counts no longer either."""
+    board.tombstones.pop(task_id, None)
+    task = board.tasks.pop(task_id)
+    board.spent[task.tenant] = _difference(board.spent.get(task.tenant, Usage()), task.usage)
+    above = board.tasks.get(task.parent or "")
+    if above is not None and task_id in above.children:
+        above.children.remove(task_id)
+
+
+def slim(task: Task) -> None:
+    """After the end, keep only what others may ask for: who it was, how it ended, what it cost. A supervisor's memory
+    does not grow with the content of finished tasks."""
+    assert task.final is not None
+    task.steps, task.registers, task.artifacts, task.verdicts, task.gates = {}, {}, {}, {}, {}
+    task.plan, task.facts = None, []
+    task.spec = replace(task.spec, goal=task.spec.goal[:_GOAL_KEPT], checks=())
+    task.final = Final(task.final.state, task.final.reason[:_GOAL_KEPT], task.final.checked, usage=task.final.usage)
+
+
+def _fits(known: Task, body: Tombstone) -> bool:
+    if known.spec_seq != body.spec:
+        return False
+    return known.final is None or (known.final_seq, known.final.state) == (body.final, body.state)
+
+
+def _forget(board: Board, now: float) -> None:
+    """Drop the oldest tombstones that have had their time, unless somebody still waits for that task."""
+    for name in list(itertools.islice(board.tombstones, 8)):
+        if board.tombstones[name] > now or any(_is_open(board, other) for other in board.tasks[name].dependents):
+            return
+        remove(board, name)
+
+
+def _is_open(board: Board, name: str) -> bool:
+    task = board.tasks.get(name)
+    return task is not None and task.final is None
+
+
+def _difference(whole: Usage, part: Usage) -> Usage:
+    """What is in `whole` and not in `part`, never below zero."""
+    return Usage(
+        max(0, whole.input_tokens - part.input_tokens),
+        max(0, whole.output_tokens - part.output_tokens),
+        max(0, whole.model_calls - part.model_calls),
+        max(0, whole.tool_calls - part.tool_calls),
+        whole.estimated and not part.estimated,
+        max(0, whole.micros - part.micros),
+        max(0, whole.seconds - part.seconds),
+    )

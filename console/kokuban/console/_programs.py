@@ -1,0 +1,63 @@
+"""A user's role as a Python class: finding it, and the contract that the board has for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kokuban.console._options import credentials_of
+
+if TYPE_CHECKING:
+    from kokuban.agents import Role
+    from kokuban.schemas.contracts import Contract
+
+
+def load_program(name: str) -> Role:
+    """A new object of the class `module:Class`, looked for in the current folder first. Raises a usage error that says
+    what is missing."""
+    import importlib
+
+    module, _, member = name.partition(":")
+    if not module or not member:
+        raise click.UsageError(f"program: {name!r} is not MODULE:CLASS, such as glossary:Glossary")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise click.UsageError(f"program: {module} imports {error.name}, which is not installed") from error
+        raise click.UsageError(f"program: there is no module {module!r} in {folder} or installed") from error
+    for part in member.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise click.UsageError(f"program: module {module!r} has no class {member!r}")
+    role: Any = found()
+    if not callable(getattr(role, "perform", None)):
+        raise click.UsageError(f"program: {name} has no method `async def perform(self, work)`")
+    return role  # type: ignore[no-any-return]
+
+
+async def contract_on(nats: str | None, role: str) -> Contract:
+    """The contract of a role, built in or registered on that board. Raises a usage error that names the known ones."""
+    from kokuban.blackboard.client import DEFAULT_URL
+    from kokuban.blackboard.core.registry import crew_of
+    from kokuban.blackboard.registered import load
+    from kokuban.blackboard.wire import Bus, ensure_board
+    from kokuban.schemas.contracts import builtin_crew
+
+    secret = credentials_of(f"role-{role}", nats)
+    async with await Bus.connect(nats or DEFAULT_URL, name=f"kokuban worker {role}", credentials=secret) as bus:
+        await ensure_board(bus)
+        there = await load(bus)
+    crew = crew_of(builtin_crew(), there.roles, there.kinds)
+    if role not in crew:
+        raise click.UsageError(
+            f"role: there is no {role!r} on this board; the roles are {', '.join(crew)} "
+            "(kokuban roles add FILE.toml registers one)"
+        )
+    return crew[role]
