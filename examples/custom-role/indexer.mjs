@@ -7,12 +7,14 @@
 // docs/roles.md says what each line of this is for. The rules are in `step`, the wire is below it.
 import { createHash, randomBytes } from "node:crypto";
 import { connect } from "node:net";
+import { credential } from "./credential.mjs";
 
 const ROLE = "indexer";
 const VERSION = 2; // the newest schema version that this program reads
 const CONTRACT = ["term-index"];
 const WORKER = `${ROLE}-${process.pid}-${randomBytes(4).toString("hex")}`; // per process life
 const url = new URL(process.env.KOKUBAN_NATS_URL ?? "nats://127.0.0.1:4222");
+const me = credential(process.env.KOKUBAN_CREDENTIALS, `role-${ROLE}`);
 const digest = (text) => "sha256:" + createHash("sha256").update(text).digest("hex");
 const wait = (ms) => new Promise((go) => setTimeout(go, ms));
 const held = new Map(); // ack subject -> { task, step, register, fence, lost }
@@ -69,7 +71,7 @@ async function step(delivery) {
     else mine.lost = true;
   } finally {
     held.delete(delivery.reply);
-    if (mine.lost) publish(`kl.stopped.${at.task}.${ROLE}.${at.step}`, JSON.stringify({ fence })); // for people who cancel
+    if (mine.lost) publish(`kl.stopped.${at.task}.${ROLE}.${at.step}`, JSON.stringify({ fence }));
   }
 }
 
@@ -86,7 +88,8 @@ async function content(ref) {
 // Compare-and-set with read-back. The stored sequence, or null when somebody else wrote first.
 async function write(subject, expected, envelope, body) {
   const id = randomBytes(12).toString("hex");
-  const head = JSON.stringify({ id, version: VERSION, ...envelope, time: new Date().toISOString(), sha256: digest(body) });
+  const time = new Date().toISOString();
+  const head = JSON.stringify({ id, version: VERSION, ...envelope, time, sha256: digest(body) });
   const data = `${head.slice(0, -1)},"body":${body}}`; // the digest is over these very bytes
   const headers = { "Nats-Expected-Last-Subject-Sequence": expected, "Nats-Msg-Id": id };
   for (let pause = 20; ; pause = Math.min(500, pause * 2)) {
@@ -101,7 +104,7 @@ async function write(subject, expected, envelope, body) {
 
 // A stored message by sequence or the last on a subject; null when there is none. Rejects without an answer.
 async function last(query) {
-  const message = await request("$JS.API.DIRECT.GET.BOARD", JSON.stringify(query));
+  const message = await request(`${me.api}.DIRECT.GET.BOARD`, JSON.stringify(query));
   if (message.status === "404") return null;
   if (!message.headers["nats-sequence"]) throw new Error(`not read: ${message.status}`);
   return { seq: Number(message.headers["nats-sequence"]), data: message.data };
@@ -182,7 +185,7 @@ let asked = 0, busy = false;
 function next() { // one order, because there is one slot: a fetched order that waits would age
   if (busy || !socket) return;
   asked = Date.now();
-  publish(`$JS.API.CONSUMER.MSG.NEXT.BOARD.${ROLE}`, '{"batch":1,"expires":5000000000}', `${inbox}.pull`);
+  publish(`${me.api}.CONSUMER.MSG.NEXT.BOARD.${ROLE}`, '{"batch":1,"expires":5000000000}', `${inbox}.pull`);
 }
 setInterval(() => { if (Date.now() - asked > 7000) next(); }, 1000); // the last request got lost
 
@@ -207,7 +210,7 @@ function open() {
       const [word, ...rest] = buffer.subarray(0, end).toString().split(" ");
       if (word !== "MSG" && word !== "HMSG") {
         buffer = buffer.subarray(end + 2);
-        if (word === "INFO") greet(mine);
+        if (word === "INFO" && socket !== mine) greet(mine, JSON.parse(rest.join(" ")));
         else if (word === "PING") mine.write("PONG\r\n");
         else if (word === "-ERR") console.error(word, ...rest);
         continue;
@@ -234,12 +237,11 @@ function open() {
   });
 }
 
-function greet(mine) {
-  inbox = `_INBOX.${randomBytes(11).toString("hex")}`; // a new one: what the old connection asked for is void
+function greet(mine, info) {
   const login = url.username ? { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) } : {};
-  mine.write(`CONNECT ${JSON.stringify({ verbose: false, pedantic: false, headers: true, no_responders: true,
-                                         lang: "node", version: "1", protocol: 1, name: WORKER, ...login })}\r\n`);
-  mine.write(`SUB ${inbox}.* 1\r\n`);
+  inbox = `${me.inbox}.${randomBytes(11).toString("hex")}`; // a new one: what the old connection asked for is void
+  mine.write(`CONNECT ${JSON.stringify({ verbose: false, pedantic: false, headers: true, no_responders: true, lang: "node",
+    version: "1", protocol: 1, name: WORKER, ...login, ...me.login(info.nonce) })}\r\nSUB ${inbox}.* 1\r\n`);
   socket = mine;
   next();
 }

@@ -198,7 +198,7 @@ async def test_a_worker_killed_in_a_call_does_not_buy_again_what_is_settled(
             outcome = await board.result(task, timeout=40)
         assert outcome.state == "done", outcome.reason
         assert bought(chat) == [1, 2]  # the settled turn once; the one that was cut off, again
-    assert outcome.usage.model_calls == 3
+    assert outcome.usage.model_calls == 4  # the plan, the settled turn, the one that was cut off, and its repetition
     _, applied = audited(await records(url))
     proven(applied, 1)
     assert types(applied)["step.released"] == 1

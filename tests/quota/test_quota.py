@@ -248,3 +248,29 @@ async def test_closing_gives_back_what_was_held(nats_server: NatsServer, bus: Bu
             slot = await one.enter(tokens=0, deadline=soon())
             one.leave(slot)
         assert await holders(bus) == []
+
+
+async def test_a_grant_that_comes_after_a_change_of_the_limits_keeps_the_new_ones(
+    nats_server: NatsServer, bus: Bus, gate: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RECHECK_SECONDS", "LIMITS_FRESH_SECONDS"):
+        monkeypatch.setattr(f"kokuban.blackboard.wire._quota.{name}", 30.0)  # what it knows is recent enough
+    await limit(bus, 1)
+    async with proxied(nats_server.url) as proxy:
+        one = await gate("one", url=proxy.url)
+        one.leave(await one.enter(tokens=0, deadline=soon()))
+        await free(bus)
+        proxy.hold_answers()  # so that it does not hear of the change before it writes
+        await limit(bus, 0)
+        waiting = asyncio.create_task(one.enter(tokens=0, deadline=soon(20)))
+
+        async def stored() -> bool:
+            return await holders(bus) == ["one"]
+
+        await eventually(stored)
+        proxy.let_answers_pass()
+        await free(bus)
+        assert not waiting.done()
+        await limit(bus, 1)
+        one.leave(await waiting)
+        await free(bus)

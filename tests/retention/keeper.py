@@ -1,5 +1,5 @@
-"""A board with a leader that decides nothing: it folds, has the epochs, and does the upkeep when a test says so. Tasks are
-written onto the board as their writers would, without any of them."""
+"""A board with a leader that decides nothing: it folds, has the epochs, and does the upkeep when a test says so.
+Tasks are written onto the board as their writers would, without any of them."""
 
 from __future__ import annotations
 

@@ -50,13 +50,16 @@ class Office:
         await self._stored(register, data, Fence(register, owner.fence))
         return digest(encode(gate))
 
-    async def makes(self, step: str, artifact: Wire, *derived_from: str, role: str = "coder") -> str:
+    async def makes(
+        self, step: str, artifact: Wire, *derived_from: str, role: str = "coder", **order: Any
+    ) -> str:  # fmt: skip
         """A worker commits this artifact, its step's only one; returns its digest."""
         earlier = await self.desk.register(role, step)
         last = await self.desk.bus.last(subjects.register(self.task, role, step))
         order = await self.desk.order(
-            role, step, attempt=1 + sum(r.type == "step.claimed" for r in earlier), reg=last.seq if last else 0
-        )
+            role, step, attempt=1 + sum(r.type == "step.claimed" for r in earlier), reg=last.seq if last else 0,
+            **order,
+        )  # fmt: skip
         owner = await self.desk.claimed(order)
         await owner.done([Output("change", artifact, derived_from)], None, "model", None)
         return digest(encode(artifact))

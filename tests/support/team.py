@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kokuban.agents import Worker
-from kokuban.agents.models import Meter, open_model
+from kokuban.agents.models import Meter, Prices, open_model
 from kokuban.agents.roles import program_for
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.blackboard.wire import Bus, Reader, ensure_board
@@ -76,7 +76,7 @@ def script(path: Path, *replies: Mapping[str, Any]) -> str:
 async def team(
     url: str, model: str, home: Path, *, crew: Crew | None = None, supervisors: int = 1, workers: int = 1,
     native_tools: bool = False, base_url: str | None = None, roles: Sequence[str] | None = None,
-    silence_seconds: float = 5.0,
+    silence_seconds: float = 5.0, approve: Sequence[str] = (), prices: Prices | None = None,
 ) -> AsyncIterator[list[Supervisor]]:  # fmt: skip
     """Everything that works on a board, in this process, each over a connection of its own."""
     crew = crew or builtin_crew()
@@ -92,11 +92,12 @@ async def team(
         if roles is not None and role not in roles:
             continue
         for n in range(workers):
-            meter = Meter(open_model(model, base_url=base_url, env={})) if contract.model else None
+            opened = open_model(model, base_url=base_url, env={}) if contract.model else None
+            meter = Meter(opened, prices=prices) if opened is not None else None
             members.append(
                 Worker(
                     await bus(), contract, program_for(role), home=home / f"{role}-{n}", meter=meter, concurrency=2,
-                    native_tools=native_tools,
+                    native_tools=native_tools, approve=approve,
                 )
             )  # fmt: skip
     try:
@@ -145,12 +146,12 @@ def audited(stored: Sequence[Stored]) -> tuple[Board, list[Applied]]:
             assert step not in owner, f"{step} has two owners"
             assert one.seq > fences.get(step, 0)
             owner[step] = fences[step] = one.seq
-        elif record.type in ("step.journal", "step.done", "step.failed", "artifact"):
+        elif record.type in ("step.journal", "step.done", "step.failed", "step.waiting", "artifact"):
             assert record.fence == owner.get(step), f"{record.type} at {one.seq} is not the owner's"
             call = json.loads(bytes(record.body)).get("settles")
             if call:
                 settled[(*step, record.fence, call["call"])] += 1
-        if record.type in ("step.done", "step.failed", "step.released", "step.revoked"):
+        if record.type in ("step.done", "step.failed", "step.waiting", "step.released", "step.revoked"):
             owner.pop(step, None)
         elif record.type == "task.final":
             ends[did.task.id] += 1

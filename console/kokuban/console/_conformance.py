@@ -27,8 +27,14 @@ if TYPE_CHECKING:
     "--folder", type=PATH, default=Path("."), show_default=True, metavar="DIR",
     help="Holds ROLE.toml, kinds/*.json, samples/KIND.json of what it consumes, samples/sources/, samples/workspace/.",
 )  # fmt: skip
+@click.option(
+    "--protected", is_flag=True,
+    help="On a server that asks for credentials: the program finds its role's in KOKUBAN_CREDENTIALS.",
+)  # fmt: skip
 @json_option
-def conformance(role: str, command: str | None, program: str | None, folder: Path, as_json: bool) -> int:
+def conformance(
+    role: str, command: str | None, program: str | None, folder: Path, protected: bool, as_json: bool
+) -> int:
     """Run a program of ROLE against a server of its own and a scripted leader, and say which rules it keeps.
 
     Takes half a minute. Exit code 0: it keeps them all, 1: not all, 2: the folder or an option is wrong.
@@ -47,7 +53,7 @@ def conformance(role: str, command: str | None, program: str | None, folder: Pat
         raise click.UsageError(clean(str(error))) from error
     words = _command(role, command, program)
     with tempfile.TemporaryDirectory(prefix="kokuban-", ignore_cleanup_errors=True) as home:
-        return asyncio.run(_examine(found, words, folder.absolute(), Path(home), as_json))
+        return asyncio.run(_examine(found, words, folder.absolute(), Path(home), as_json, protected))
 
 
 def _command(role: str, command: str | None, program: str | None) -> list[str]:
@@ -67,7 +73,9 @@ def _command(role: str, command: str | None, program: str | None) -> list[str]:
     return words
 
 
-async def _examine(folder: RoleFolder, command: list[str], place: Path, home: Path, as_json: bool) -> int:
+async def _examine(
+    folder: RoleFolder, command: list[str], place: Path, home: Path, as_json: bool, protected: bool
+) -> int:
     import msgspec
 
     from kokuban.console.conformance import CHECKS, examine
@@ -75,7 +83,7 @@ async def _examine(folder: RoleFolder, command: list[str], place: Path, home: Pa
     paint = Paint(sys.stdout)
     failed = 0
     try:
-        async for outcome in examine(folder, command, place, home):
+        async for outcome in examine(folder, command, place, home, protected=protected):
             failed += not outcome.passed
             if as_json:
                 put(json_line(msgspec.json.encode(outcome._asdict())))

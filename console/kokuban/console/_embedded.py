@@ -28,7 +28,10 @@ WORKER_DRAIN_SECONDS = 1.0
 HOPELESS_DEATHS = 5
 """A process that dies this often while nothing gets done will not get better."""
 
-_SHOWN = ("claimed", "artifact", "refused", "failed", "released", "revoked")
+_SHOWN = (
+    "claimed", "artifact", "refused", "failed", "released", "revoked", "waiting", "gate", "vote", "decision", "fact",
+    "cancel",
+)  # fmt: skip
 
 
 async def run_task(

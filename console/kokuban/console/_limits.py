@@ -98,12 +98,12 @@ def _read(text: str) -> Setting:
 
 def _value(kind: str, field: str, where: str, value: str) -> Any:
     if field == "budget":
-        from kokuban.console._values import BudgetValue
+        from kokuban.console._values import read_budget
 
         try:
-            return BudgetValue().convert(value, None, None)
-        except click.BadParameter as error:
-            raise click.UsageError(f"limits: {where}: {error.format_message()}") from error
+            return read_budget(value)
+        except ValueError as error:
+            raise click.UsageError(f"limits: {where}: {error}") from error
     if kind == "weight":
         try:
             number = float(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kokuban.console._values import BudgetValue, DurationValue
+from kokuban.console._values import budget, duration
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Client
@@ -132,7 +132,7 @@ def _said(context: click.Context, parameter: click.Parameter, value: Any) -> Any
 def task_options(command: Any) -> Any:
     """Adds the options that describe a task, handed over as the fields of a `TaskRequest` beside the goal."""
     for option in (
-        click.option("--approval-seconds", type=DurationValue(), metavar="TIME",
+        click.option("--approval-seconds", callback=duration, metavar="TIME",
                      help="How long an approval is waited for, such as 30m or 2d (default: for ever)."),
         click.option("--votes", type=click.IntRange(1, 100), metavar="N", default=1, show_default=True,
                      help="How many people must approve."),
@@ -142,13 +142,13 @@ def task_options(command: Any) -> Any:
                      help="How often the plan may be made again when a step's attempts are used up."),
         click.option("--after", multiple=True, callback=_said, metavar="TASK",
                      help="Start when this task is done. May be repeated."),
-        click.option("--deadline", "deadline_seconds", type=DurationValue(), metavar="TIME",
+        click.option("--deadline", "deadline_seconds", callback=duration, metavar="TIME",
                      help="End the task this long after it is stored, such as 30m or 2d."),
         click.option("--priority", type=click.IntRange(-100, 100), metavar="N", default=0, show_default=True,
                      help="Higher goes first."),
         click.option("--tenant", callback=_said, metavar="NAME", default="default", show_default=True,
                      help="On whose account it runs."),
-        click.option("--budget", type=BudgetValue(), metavar="NAME=N,…",
+        click.option("--budget", callback=budget, metavar="NAME=N,…",
                      help="What the whole task may spend: any of tokens, usd, steps, tool-calls, seconds."),
         click.option("--seconds", type=click.IntRange(1, 86_400), metavar="N", help="Wall clock for a step's attempt."),
         click.option("--tokens", type=click.IntRange(0), metavar="N", help="Tokens for a step's attempt."),

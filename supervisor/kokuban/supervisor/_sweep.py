@@ -57,9 +57,9 @@ class Sweeper:
         record, task = applied.record, applied.task
         if record is None or task is None or applied.ignored:
             return
-        if record.type == "task.final":
-            for step in task.steps:
-                self._forget((task.id, step))
+        if record.type in ("task.final", "task.tombstone"):
+            for held in [held for held in (*self._heard, *self._ordered) if held[0] == task.id]:
+                self._forget(held)
         if record.step is None or record.type in ("step.journal", "artifact"):
             return
         key = (task.id, record.step)
@@ -72,6 +72,15 @@ class Sweeper:
     def _forget(self, key: Key) -> None:
         self._ordered.pop(key, None)
         self._heard.pop(key, None)
+
+    def restored(self) -> None:
+        """The board was loaded: what is under way on it is watched from now on."""
+        mono = self._clock.monotonic()
+        for key, step in self._board.under_way.items():
+            if step.status == "claimed":
+                self._heard[key] = (step.fence, mono)
+            else:
+                self._ordered[key] = mono
 
     def start_over(self) -> None:
         """A new leader gives everybody the full time again."""

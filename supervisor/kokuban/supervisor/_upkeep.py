@@ -74,10 +74,12 @@ class Upkeep:
             await self._snapshots.throw_away()
             raise
 
-    async def run(self) -> None:
-        """The work of a leader, until cancelled. Nothing is deleted on the word of a snapshot."""
+    async def run(self, leading: asyncio.Event) -> None:
+        """The work of a leader, until cancelled: begins before its epochs are written, so that a snapshot can stand on
+        one of them. Nothing is deleted on the word of a snapshot."""
         self._snapshots.taking = True
         try:
+            await leading.wait()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._snapshots.run())
                 group.create_task(self._gauge.run())

@@ -14,17 +14,21 @@ from msgspec.structs import replace
 
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
+from kokuban.blackboard.core.registry import crew_of
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Reader, Written, ensure_board, ensure_roles, write
 from kokuban.schemas import encode, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
 from kokuban.supervisor._agenda import Agenda
+from kokuban.supervisor._archive import Retention
 from kokuban.supervisor._budget import Short
 from kokuban.supervisor._commands import Command, End, Limits, Offer, Order, Release, Revoke
 from kokuban.supervisor._lease import TTL_SECONDS, Leadership
 from kokuban.supervisor._publish import record_of, text_of
 from kokuban.supervisor._room import Room
+from kokuban.supervisor._snapshot import EVERY_RECORDS
 from kokuban.supervisor._stops import Stops
 from kokuban.supervisor._sweep import SILENCE_SECONDS, Sweeper
+from kokuban.supervisor._upkeep import Upkeep
 from kokuban.supervisor.decide import decide, fitted, next_instant
 
 REVIEW_SECONDS = 5.0
@@ -37,7 +41,8 @@ class Supervisor:
 
     `limits` bound what is under way; `crew` are the role contracts, the five built-in ones by default. A step is taken
     back when its worker has not been heard for `silence_seconds` (workers speak every second); another supervisor leads
-    once the leader has not renewed its lease for `lease_seconds` (at least 1).
+    once the leader has not renewed its lease for `lease_seconds` (at least 1). `retention` says how long what is over
+    stays.
     """
 
     def __init__(
@@ -48,20 +53,28 @@ class Supervisor:
         limits: Limits | None = None,
         silence_seconds: float = SILENCE_SECONDS,
         lease_seconds: int = TTL_SECONDS,
+        retention: Retention | None = None,
+        snapshot_every: int = EVERY_RECORDS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
-        self.board = Board()
+        self.board = Board(slim=True)
         self.leading = asyncio.Event()
         self._bus = bus
-        self._crew = crew or builtin_crew()
+        self._builtin = crew or builtin_crew()
+        self._crew = self._builtin
         self._room = Room(self.board, limits or Limits())
         self._agenda = Agenda()
         self._stops = Stops(bus)
         self._reader = Reader(bus, self._on_record)
         self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds, clock=clock)
         self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds, clock=clock)
+        self._upkeep = Upkeep(
+            bus, self.board, self.id, now=self._sweeper.now, folded=self._has_folded,
+            epoch_of=lambda task: self._leadership.epochs[subjects.shard(task)],
+            retention=retention, snapshot_every=snapshot_every, clock=clock,
+        )  # fmt: skip
         self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._dirty: dict[str, None] = {}
         self._short: dict[str, None] = {}
@@ -73,15 +86,21 @@ class Supervisor:
 
     async def run(self) -> None:
         """Set up the board, fold it, lead when the lease is free. Raises `BusError` when the connection is lost for
-        good; whatever was decided until then is on the board."""
+        good, and `SnapshotWrong` when the log contradicts the snapshot that this began with; whatever was decided until
+        then is on the board."""
         await ensure_board(self._bus)
         await ensure_roles(self._bus, self._crew)
+        if await self._upkeep.restore():
+            self._reader.position = self.board.last_seq
+            self._sweeper.restored()
+            self._timed = {task.id: None for task in self.board.tasks.values() if task.final is None}
         reading = asyncio.create_task(self._reader.run())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forward(reading))
                 group.create_task(self._sweeper.listen())
                 group.create_task(self._stops.listen())
+                group.create_task(self._upkeep.check())
                 group.create_task(self._lead_for_ever())
         finally:
             reading.cancel()
@@ -96,14 +115,33 @@ class Supervisor:
     async def _on_record(self, stored: Stored) -> None:
         applied = fold(self.board, stored)
         self._sweeper.saw(applied, stored)
+        self._upkeep.saw(applied, stored)
         while self._folded and self._folded[0][0] <= stored.seq:
             waiting = self._folded.pop(0)[1]
             if not waiting.done():
                 waiting.set_result(None)
         if applied.task is not None:
             self._changed(applied.task, applied)
+        elif applied.record is not None and not applied.ignored:
+            await self._board_changed(applied.record.type)
         if applied.admitted and self.leading.is_set():
             await self._announce(applied)
+
+    async def _board_changed(self, kind: str) -> None:
+        """What users registered or allowed counts from the next decision on."""
+        if kind in ("ctl.role", "ctl.kind"):
+            self._crew = crew_of(self._builtin, self.board.roles, self.board.kinds)
+            if self.leading.is_set():
+                await ensure_roles(self._bus, self._crew)
+        if kind == "ctl.limits":
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Look again at the tasks that were short of a budget."""
+        short, self._short = self._short, {}
+        for name in short:
+            self._mark(name)
+        self._wake.set()
 
     def _changed(self, task: Task, applied: Applied) -> None:
         """What may have to be decided anew: the task, those that wait for it or stand below it, and, once anything is
@@ -114,9 +152,7 @@ class Supervisor:
             for name in (*task.dependents, *_below(self.board, task)):
                 self._mark(name)
         if self._short and kind in _GIVES_BACK:
-            short, self._short = self._short, {}
-            for name in short:
-                self._mark(name)
+            self._give_back()
         if kind in ("task.spec", "step.waiting", "gate.request"):
             self._timed[task.id] = None
 
@@ -157,7 +193,8 @@ class Supervisor:
     async def _until_deposed(self) -> None:
         """Keep the lease from its first moment on, beside all that a leader does."""
         keeping = asyncio.create_task(self._leadership.keep())
-        others = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._sweep_for_ever())]
+        work = (self._decide_for_ever(), self._sweep_for_ever(), self._upkeep.run(self.leading))
+        others = [asyncio.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait([keeping, *others], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -170,6 +207,7 @@ class Supervisor:
     async def _take_over(self) -> None:
         """Fence earlier leaders off and fold past the epochs; only then decide."""
         await self._has_folded(await self._leadership.raise_epochs())
+        await ensure_roles(self._bus, self._crew)
         log.info("leading", supervisor=self.id, tasks=len(self.board.tasks), position=self.board.last_seq)
         self._sweeper.start_over()
         self.leading.set()
@@ -187,8 +225,9 @@ class Supervisor:
             self._wake.clear()
             todo, self._dirty = self._dirty, {}
             for name in todo:
-                if not self._busy[name]:
-                    self._decide_one(self.board.tasks[name])
+                task = self.board.tasks.get(name)  # None: its tombstone has had its time
+                if task is not None and not self._busy[name]:
+                    self._decide_one(task)
             for role in self._crew:
                 self._fill(role)
 

@@ -219,6 +219,9 @@ class Quota:
                     for ask in self._asks:
                         if not ask.answer.done():
                             ask.answer.set_exception(error)
+            except Exception as error:  # a bug must not leave everyone waiting without a word
+                self._seq, self._why, wait = -1, f"a bug: {error!r}", RECHECK_SECONDS
+                log.exception("quota", endpoint=self.endpoint)
             if not self._changes:
                 self._idle.set()
                 wait = wait if self._asks else None
@@ -251,6 +254,11 @@ class Quota:
         if state != before and not await self._store(state, early):
             return secrets.randbelow(4) / 1_000
         del self._changes[: len(changes)]
+        if granted and self._limits is not None and self._limits_at == -math.inf:
+            # The limits changed before this was stored: nothing was sent under it yet, so judge anew.
+            for ask, _ in granted:
+                self._change(lambda state, id=ask.id: core.withdraw(state, id))  # type: ignore[misc]
+            return 0.0
         for ask, slot in granted:
             if not ask.answer.done():  # else it was given up meanwhile, and its withdrawal follows
                 self._asks.remove(ask)

@@ -41,6 +41,8 @@ def who_may(subject: str) -> str:
             return "supervisor"
         case ["kc", "endpoint", _]:
             return "the roles"
+        case ["$O", *_]:
+            return "client, admin, the roles or supervisor"
         case ["$JS", *rest] if "CONSUMER" in rest and "NEXT" in rest:
             return f"role-{rest[-1]}, if that is a role's consumer"
         case ["$JS", *rest] if "STREAM" in rest or "CONSUMER" in rest:

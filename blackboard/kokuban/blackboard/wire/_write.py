@@ -14,6 +14,10 @@ from kokuban.schemas import subjects
 
 WRONG_LAST_SEQUENCE = 10071
 ANOTHER_IN_FLIGHT = 10164
+NOTHING_THERE = "wrong last sequence: 0"
+"""How the server describes a fence whose subject has no message."""
+GONE_SECONDS = 2.0
+"""For how long the server must say so. Once is not enough: a leader that was cut off may be behind."""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID = "Nats-Msg-Id"
@@ -55,8 +59,8 @@ async def write(
     """Store `data`, a record whose id is `op`, on `subject` of `stream` while `fence` holds.
 
     After a timeout or a conflict it reads back: own id there means landed; the fence unmoved means try again; else
-    `Conflict`. Raises `Refused` (a full store …: not landed), `TooLarge` (not landed), and `NoAnswer` after
-    `patience_seconds` without a usable server (unknown).
+    `Conflict`, also when what the fence names has been removed (its task is archived). Raises `Refused` (a full store
+    …: not landed), `TooLarge` (not landed), and `NoAnswer` after `patience_seconds` without a usable server (unknown).
     """
     headers = {EXPECTED: str(fence.seq), MESSAGE_ID: op}
     if fence.subject != subject:
@@ -65,7 +69,7 @@ async def write(
         headers[TTL] = ttl
     loop = asyncio.get_running_loop()
     give_up, wait = loop.time() + patience_seconds, min(5.0, patience_seconds)
-    pause = 0.01
+    pause, gone_since = 0.01, float("inf")
     while True:
         crash_point(f"before-write:{subject}")
         try:
@@ -82,6 +86,10 @@ async def write(
         found = await _read_back(bus, subject, op, fence, wait, stream)
         if found is not None:
             return found
+        if not (fence.seq and isinstance(outcome, Ack) and outcome.description.endswith(NOTHING_THERE)):
+            gone_since = float("inf")
+        elif loop.time() - (gone_since := min(gone_since, loop.time())) > GONE_SECONDS:
+            return Conflict(0)
         if loop.time() > give_up:
             raise NoAnswer(f"{subject}: no definite answer: {outcome}")
         await asyncio.sleep(pause)

@@ -18,6 +18,7 @@ from kokuban.console.conformance._folder import RoleFolder
 from kokuban.console.conformance._leader import TASK, Failed, Leader, eventually
 from kokuban.console.conformance._programs import Instance, answers, is_claim, is_commit
 from kokuban.schemas import VERSION, Claimed, Feedback, subjects
+from kokuban.schemas.contracts import builtin_crew
 
 QUIET_SECONDS = 3.0
 """How long nothing must happen where nothing may."""
@@ -264,20 +265,34 @@ class Outcome(NamedTuple):
 
 
 async def examine(
-    folder: RoleFolder, command: Sequence[str], place: Path, home: Path, checks: Sequence[Check] = CHECKS
+    folder: RoleFolder,
+    command: Sequence[str],
+    place: Path,
+    home: Path,
+    checks: Sequence[Check] = CHECKS,
+    *,
+    protected: bool = False,
 ) -> AsyncIterator[Outcome]:
     """Run the program `command` in the folder `place` through the checks, each with an outcome; `home` is for the
-    server's store and the program's logs. Raises `EmbeddedServerError`, `BusError`, `OSError` (no such program)."""
+    server's store and the program's logs. On a `protected` server it gets its role's credential and no other. Raises
+    `EmbeddedServerError`, `BusError`, `OSError` (no such program)."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(EmbeddedServer(home / "store", sync="default"))
-        bus = await stack.enter_async_context(await Bus.connect(server.url, name="kokuban conformance"))
+        contract = folder.contract
+        crew = {**builtin_crew(), contract.role: contract}
+        server = EmbeddedServer(home / "store", sync="default", protected=protected, crew=crew if protected else None)
+        await stack.enter_async_context(server)
+        secret = server.credential("supervisor")
+        bus = await Bus.connect(server.url, name="kokuban conformance", credentials=secret)
+        await stack.enter_async_context(bus)
         leader = Leader(bus, folder)
         await leader.open()
         numbers = iter(range(1_000))
 
         async def start() -> Instance:
             log = home / f"program-{next(numbers)}.log"
-            instance = Instance(command, place, leader.role, server.url, log)
+            instance = Instance(
+                command, place, leader.role, server.url, log, server.credential(f"role-{contract.role}")
+            )
             stack.push_async_callback(instance.stop)
             await instance.start()
             return instance

@@ -19,19 +19,25 @@ _COMMITS = ("step.done", "step.failed", "step.waiting")
 
 class Instance:
     """One process of the program. Its environment names the board (`KOKUBAN_NATS_URL`) and the role
-    (`KOKUBAN_ROLE`); what it says goes to `log`."""
+    (`KOKUBAN_ROLE`), and its credential, if any (`KOKUBAN_CREDENTIALS`); what it says goes to `log`."""
 
-    def __init__(self, command: Sequence[str], folder: Path, role: str, url: str, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, role: str, url: str, log: Path, secret: Path | None = None
+    ) -> None:
         self.proxy = Proxy(url)
         self.log = log
         self._command = command
         self._folder = folder
         self._role = role
+        self._secret = secret
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it. Raises `OSError` when there is no such program."""
         environment = os.environ | {"KOKUBAN_NATS_URL": await self.proxy.start(), "KOKUBAN_ROLE": self._role}
+        environment.pop("KOKUBAN_CREDENTIALS", None)
+        if self._secret is not None:
+            environment["KOKUBAN_CREDENTIALS"] = str(self._secret)
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, cwd=self._folder, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=log,

@@ -1,0 +1,77 @@
+"""Killed anywhere while it archives, the next leader carries it on: nothing is lost, and nothing comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kokuban.blackboard._archive import past, tombstone_of
+from kokuban.blackboard.core import Board, fold
+from kokuban.blackboard.wire import Bus, Payloads
+from kokuban.schemas import subjects
+from retention import run_keeper
+from retention.keeper import keeping, on_board
+from support.nats_server import NatsServer
+from support.processes import linux_only
+from support.team import records
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.anyio, linux_only]
+
+TASKS = [f"t-{number}" for number in range(24)]
+POINTS = [
+    "archive:begin", "archive:stored", "before-write:kb.task.*", "after-write:kb.task.*", "archive:buried",
+    "archive:delete", "archive:delete#2", "archive:delete#9", "archive:delete#19",
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def process(url: str, crash_at: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
+    """A supervisor that archives; killed at the end of the block, if not before."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
+    if crash_at:
+        environment["KOKUBAN_CRASH_AT"] = crash_at
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, str(run_keeper.__file__), url, env=environment, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> None:
+    print("crash points:", *POINTS)
+    async with keeping(nats_server.url) as keeper:
+        for task in TASKS:
+            await keeper.finished(task)
+        await keeper.up_to_date()
+        before = {task: await keeper.bus.history(subjects.task_records(task)) for task in TASKS}
+    for point in POINTS:
+        async with process(nats_server.url, point) as child:
+            code = await asyncio.wait_for(child.wait(), 30)
+            assert code == -signal.SIGKILL, f"crash point {point} was not reached: the process ended with {code}"
+    async with process(nats_server.url), await Bus.connect(nats_server.url) as bus:
+
+        async def archived() -> bool:
+            return all([await on_board(bus, task) == ["task.tombstone"] for task in TASKS])
+
+        await eventually(archived, seconds=30)
+        for task in TASKS:
+            stone = await tombstone_of(bus, task)
+            assert stone is not None
+            told = await past(bus, Payloads(bus), task, stone)
+            assert [stored for stored, _ in told.applied] == before[task]
+    board = Board(slim=True)
+    for stored in await records(nats_server.url):
+        fold(board, stored)
+    assert all(task.tombstone is not None for task in board.tasks.values())
+    assert len(board.tasks) == len(TASKS)
