@@ -13,6 +13,8 @@ from pathlib import Path
 from proxy import Proxy
 from servers import Servers
 
+from kokuban.blackboard.wire.embedded import die_with_parent
+
 HERE = Path(__file__).parent
 ROLES = {"supervisor": 3, "planner": 1, "coder": 3, "verifier": 2, "integrator": 1}
 
@@ -62,6 +64,7 @@ class Crew:
             member.process = await asyncio.create_subprocess_exec(
                 sys.executable, str(HERE / "member.py"), member.role, member.proxy.url, str(self.home), self.endpoint,
                 str(self.script), env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=log,
+                preexec_fn=die_with_parent(signal.SIGKILL),
             )  # fmt: skip
         member.stopped = False
 
@@ -105,7 +108,7 @@ class Crew:
                     await self.launch(member)
 
     async def boards(self, seconds: float = 10) -> list[str]:
-        """The digest of each supervisor's board, as it is now."""
+        """What each supervisor says of its board now."""
         found = []
         for member in self.members:
             if member.role != "supervisor" or member.process is None:

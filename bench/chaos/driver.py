@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from board_digest import board_digest
+import breaks
+from board_text import board_text, first_difference
+from breaks import BREAKS
 from crew import Crew
 from effects import EFFECTS
 from endpoint import Endpoint
 from faults import FILLER, Attack
 from proxy import Proxy
 from servers import Cluster, One, Servers
+from tasks import People
 
-from kokuban.blackboard import Client
 from kokuban.blackboard.audit import Message, Report, Settings, audit, write_lines
 from kokuban.blackboard.core import Board, Stored, fold
 from kokuban.blackboard.wire import Bus, BusError, Reader, ensure_board, ensure_roles
+from kokuban.schemas import subjects
 from kokuban.schemas.contracts import builtin_crew
 
 MAX_BYTES = 48 * 1024 * 1024
@@ -32,7 +35,9 @@ PLAN = {
     "replies": [
         {
             "when": {"role": "planner"},
-            "reply": {"content": {"steps": [{"id": "work", "role": "coder", "goal": "Make the effects.", "needs": []}]}},
+            "reply": {
+                "content": {"steps": [{"id": "work", "role": "coder", "goal": "Make the effects.", "needs": []}]}
+            },
         }
     ]
 }
@@ -78,38 +83,43 @@ async def drive(options: Options) -> Outcome:
     servers: Servers = One(folder / "store") if options.nodes == 1 else Cluster(folder / "store")
     script = folder / "script.json"
     script.write_text(json.dumps(PLAN))
+    breaks.apply(options.breaks, "people")
     await servers.start()
     try:
         async with Endpoint(log, options.seed) as endpoint:
             quiet = await Proxy(lambda: servers.ports).start()  # nobody attacks the driver's own connections
             bus = await _board(quiet.url, servers, options)
             crew = Crew(servers, folder, endpoint.url, script, options.breaks)
-            await crew.start()
             attack = Attack(options.seed, crew, servers, bus, options.faults, options.seconds, options.kinds)
             watching = asyncio.create_task(crew.watch())
             try:
+                await crew.start()
                 run = _Run(options, bus, quiet.url)
                 await run.whole(attack, crew)
                 boards = await crew.boards()
             finally:
                 watching.cancel()
                 await crew.end()
-            history = await _history(bus)
+            stored = await _history(bus)
             await bus.close()
             quiet.stop()
     finally:
         await servers.stop()
+    history = run.merged(stored)
     outcome = await asyncio.to_thread(_judged, options, history, log)
     outcome.faults = attack.done
     for death, count in Counter(crew.deaths).items():
         outcome.notes[death] = count
-    refold = Board()
-    for message in history:
-        fold(refold, Stored(message.seq, message.subject, message.time, message.data))
-    if any(digest != board_digest(refold) for digest in boards):
-        outcome.broken.append("refold: a supervisor's board is not the fold of the history from zero")
-        outcome.rules["refold"] += 1
-    outcome.broken += run.missing
+    for what, messages in (("all records", history), ("what is stored now", stored)):
+        refold = Board(slim=True)
+        for message in messages:
+            fold(refold, Stored(message.seq, message.subject, message.time, message.data))
+        for text in boards:
+            if differs := first_difference(text, board_text(refold)):
+                outcome.broken.append(f"refold: a supervisor's board is not the fold of {what} from zero: {differs}")
+                outcome.rules["refold"] += 1
+    outcome.broken += run.missing + run.vanished(stored)
+    outcome.rules["durable"] += len(run.vanished(stored))
     outcome.rules["accepted"] += len(run.missing)
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -130,25 +140,26 @@ async def _board(url: str, servers: Servers, options: Options) -> Bus:
 
 
 class _Run:
-    """Submits the tasks while the faults go on, and waits for the ends of all that were accepted."""
+    """Lets people work on the board while the faults go on, and waits for the ends of all tasks that were accepted."""
 
     def __init__(self, options: Options, bus: Bus, url: str) -> None:
         self.missing: list[str] = []
         self._options = options
         self._bus = bus
-        self._url = url
-        self._accepted: set[str] = set()
+        broken = BREAKS.get(options.breaks)
+        words = broken.words if broken else ""
+        self._people = People(url, bus, options.seed, options.tasks, options.seconds * 0.75, words)
+        self._records: dict[int, Message] = {}
         self._ended: set[str] = set()
         self._known: set[str] = set()
-        self._dice = random.Random(options.seed + 1)
+        self._news = asyncio.Event()
 
     async def whole(self, attack: Attack, crew: Crew) -> None:
         reader = Reader(self._bus, self._saw)
         reading = asyncio.create_task(reader.run())
         attacking = asyncio.create_task(attack.run())
         try:
-            async with await Client.connect(self._url) as board:
-                await self._submit_all(board)
+            await self._people.run()
             await attacking
             await crew.heal()
             await self._settle()
@@ -156,43 +167,44 @@ class _Run:
             attacking.cancel()
             reading.cancel()
             await asyncio.gather(reading, attacking, return_exceptions=True)
-        self.missing = [f"accepted: task {name} was accepted and is not there" for name in self._accepted - self._known]
-
-    async def _submit_all(self, board: Client) -> None:
-        """Spread over the first three quarters of the faults."""
-        loop, pace = asyncio.get_running_loop(), self._options.seconds * 0.75 / self._options.tasks
-        begun = loop.time()
-        slots = asyncio.Semaphore(16)
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._options.tasks):
-                await asyncio.sleep(max(0.0, begun + number * pace - loop.time()))
-                group.create_task(self._submit(board, slots, number))
-
-    async def _submit(self, board: Client, slots: asyncio.Semaphore, number: int) -> None:
-        words = ["keyed"] * self._dice.randint(1, 3) + ["other"] * (self._dice.random() < 0.15)
-        self._dice.shuffle(words)
-        async with slots:
-            while True:
-                try:
-                    task = await board.submit(f"Task {number}: {' '.join(words)}", key=f"chaos-{number}")
-                except BusError:  # with its key it can be submitted again and again
-                    await asyncio.sleep(0.3)
-                else:
-                    self._accepted.add(task)
-                    return
+            await self._people.close()
+        lost = self._people.accepted - self._known
+        self.missing = [f"accepted: task {name} was accepted and is not there" for name in lost]
 
     async def _settle(self) -> None:
-        give_up = asyncio.get_running_loop().time() + self._options.settle_seconds
-        while not self._accepted <= self._ended and asyncio.get_running_loop().time() < give_up:
-            await asyncio.sleep(0.1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.settle_seconds):
+                while not self._people.accepted <= self._ended:
+                    self._news.clear()
+                    await self._news.wait()
         await asyncio.sleep(1.0)  # what comes late, comes now
 
+    def vanished(self, stored: list[Message]) -> list[str]:
+        """Records that were stored once and are gone, although nobody may have taken them away."""
+        there = {message.seq for message in stored}
+        archived = {m.subject.split(".")[2] for m in stored if b'"type":"task.tombstone"' in m.data}
+        found = []
+        for seq, message in self._records.items():
+            parts = message.subject.split(".")
+            expires = message.subject in (subjects.LEASE, subjects.SNAPSHOT)
+            if seq not in there and not expires and not (parts[1] == "task" and parts[2] in archived):
+                found.append(f"durable at {seq}: {message.subject} was stored and is gone")
+        return found
+
+    def merged(self, stored: list[Message]) -> list[Message]:
+        """Every record that ever was: what was archived since, or expired, was seen when it was stored."""
+        return sorted({**self._records, **{m.seq: m for m in stored}}.values(), key=lambda m: m.seq)
+
     async def _saw(self, stored: Stored) -> None:
+        if stored.subject != FILLER:
+            self._records[stored.seq] = Message(*stored)
         parts = stored.subject.split(".")
         if parts[-1] == "final":
             self._ended.add(parts[2])
+            self._news.set()
         elif parts[-1] == "spec":
             self._known.add(parts[2])
+        self._people.saw(stored)
 
 
 async def _history(bus: Bus) -> list[Message]:

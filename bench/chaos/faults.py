@@ -40,9 +40,10 @@ class Attack:
         self._dice = random.Random(self.seed)
         self._one_server = asyncio.Lock()
         self._kinds: dict[str, Callable[[], Awaitable[str]]] = {
-            "kill worker": self._kill_worker, "stop worker": self._stop_worker, "kill supervisor": self._kill_supervisor,
-            "stop supervisor": self._stop_supervisor, "kill server": self._kill_server, "stop server": self._stop_server,
-            "cut": self._cut, "hold": self._hold, "fill": self._fill, "redeliver": self._redeliver, "skew": self._skew,
+            "kill worker": self._kill_worker, "stop worker": self._stop_worker,
+            "kill supervisor": self._kill_supervisor, "stop supervisor": self._stop_supervisor,
+            "kill server": self._kill_server, "stop server": self._stop_server, "cut": self._cut, "hold": self._hold,
+            "fill": self._fill, "redeliver": self._redeliver, "skew": self._skew,
         }  # fmt: skip
         names = list(self.kinds or self._kinds)
         # Each kind about as often: a shuffled deck, dealt again and again.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import breaks
 import structlog
-from board_digest import board_digest
+from board_text import board_text
 from effects import EffectCoder
 
 from kokuban.agents import Worker
@@ -74,7 +74,7 @@ async def _supervise(bus: Bus, home: Path) -> None:
 
     def tell() -> None:
         place = home / f"board-{os.getpid()}"
-        place.with_suffix(".tmp").write_text(board_digest(leader.board))
+        place.with_suffix(".tmp").write_text(board_text(leader.board))
         place.with_suffix(".tmp").rename(place)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
@@ -84,6 +84,7 @@ async def _supervise(bus: Bus, home: Path) -> None:
 if __name__ == "__main__":
     level = int(os.environ.get("KOKUBAN_CHAOS_LOG", logging.WARNING))
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     asyncio.run(main(*sys.argv[1:]))

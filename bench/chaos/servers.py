@@ -1,4 +1,4 @@
-"""The NATS servers under attack: one embedded server, or three in a cluster on loopback (R3, `sync_interval: always`)."""
+"""The NATS servers under attack: one embedded server, or three in a cluster on loopback; `sync_interval: always`."""
 
 from __future__ import annotations
 

@@ -11,15 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kokuban.agents import _owner
+from kokuban.agents import Worker, _owner
+from kokuban.agents._orders import read_order
 from kokuban.agents._owner import Fenced
 from kokuban.agents._work import StepFailed
 from kokuban.agents.models import CallContext, Meter, ModelCutOff, Prices, Reply, Request, RetryPolicy, Usage
 from kokuban.agents.tools import Registry, Tool
-from kokuban.blackboard.wire import Bus
+from kokuban.blackboard.clock import SYSTEM
+from kokuban.blackboard.wire import Bus, Delivery
 from kokuban.schemas import Allotment
+from support.at_work import at_once
 from support.bench import DONE, OPTIONAL, Bench, Benches, Says, call, says
-from support.desk import Desk, kinds
+from support.desk import Desk, Program, contract, kinds
 from support.nats_server import NatsServer
 from support.waiting import eventually, running
 
@@ -115,10 +118,6 @@ async def test_what_is_played_back_is_paid_for_already(bench: Benches) -> None:
 
 
 async def test_under_a_budget_the_claim_opens_nothing_that_is_not_reserved(bench: Benches, tmp_path: Path) -> None:
-    from kokuban.agents import Worker
-    from support.at_work import at_once
-    from support.desk import Program, contract
-
     worker = Worker(bench.desk.bus, contract(), Program(at_once), home=tmp_path / "w")
     for budgeted in (False, True):
         at = await bench.desk.assignment(await bench.desk.order(step=f"s{budgeted:d}", budgeted=budgeted))
@@ -186,6 +185,22 @@ async def test_an_unknown_price_is_refused_under_a_money_limit_only(bench: Bench
 async def test_a_model_that_costs_nothing_needs_no_money(bench: Benches) -> None:
     b = await bench(micros=0)
     assert await b.run(DONE, prices=Prices("test").declare("test=0,0")) == "done"
+
+
+async def test_the_price_table_that_held_is_named_in_every_record(bench: Benches, tmp_path: Path) -> None:
+    prices = Prices("prices-7").declare("test=1,1")
+    worker = Worker(
+        bench.desk.bus, contract(), Program(at_once), home=tmp_path / "w", meter=Meter(Says(DONE), prices=prices)
+    )
+    stored = await bench.desk.bus.read(await bench.desk.order(step="p"))
+    assert stored is not None
+    at = read_order(Delivery(stored, "", 1), worker.id, clock=SYSTEM, policy=worker._policy)
+    assert at is not None
+    owner = await worker._claim(at)
+    assert owner is not None
+    await owner.journal(None, None)
+    records = [*await bench.desk.register(step="p"), *await bench.desk.journal(step="p")]
+    assert {record.policy for record in records} == {prices.version}
 
 
 # ---------------------------------------------------------------------- asking for more

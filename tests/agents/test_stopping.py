@@ -14,17 +14,18 @@ import msgspec
 import pytest
 import structlog
 
-from kokuban.agents import Worker, sandbox
+from kokuban.agents import sandbox
+from kokuban.agents._orders import why_unfit
 from kokuban.agents._output import Output
 from kokuban.agents._work import Work
 from kokuban.agents.loop import Loop
 from kokuban.agents.models import CallContext, Meter, Reply, Request
 from kokuban.agents.tools import Registry, Tool, ToolContext, execute
-from kokuban.blackboard.wire import Bus
-from kokuban.schemas import subjects
+from kokuban.blackboard.wire import Bus, Fence, write
+from kokuban.schemas import RegisteredRole, seal, subjects
 from support.at_work import at_once, at_work, ended
 from support.bench import DONE, OPTIONAL, Says, Talk, call, says
-from support.desk import Desk, Program, contract, kinds
+from support.desk import Desk, contract, kinds
 from support.nats_server import NatsServer
 from support.processes import gone, linux_only
 from support.waiting import eventually
@@ -296,6 +297,44 @@ async def test_a_lost_owner_is_in_no_heartbeat(
         enough.set()
 
 
+async def test_nothing_is_said_about_the_order_of_a_lost_step(
+    nats_server: NatsServer, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even that it is still worked on, while the program is being stopped."""
+    monkeypatch.setattr("kokuban.agents.worker.ACK_WAIT_SECONDS", 0.09)
+    desk, said, began, enough = await Desk.open(bus), asyncio.Queue[bytes](), asyncio.Event(), asyncio.Event()
+
+    async def perform(work: Work) -> list[Output]:
+        began.set()
+        while not enough.is_set():
+            try:
+                await enough.wait()
+            except asyncio.CancelledError:
+                pass
+        return []
+
+    async def hear(message: Any) -> None:
+        await said.put(message.data)
+
+    await bus.subscribe("$JS.ACK.BOARD.coder.>", hear)
+    stopped = await Stopped.listen(desk)
+    async with at_work(nats_server.url, tmp_path / "a", perform) as worker:
+        await desk.order()
+        await asyncio.wait_for(began.wait(), 10)
+        assert await asyncio.wait_for(said.get(), 5) == b"+WPI"
+        await desk.release(await desk.stands_at())
+        ((owner, _),) = worker._owners.values()
+        await asyncio.wait_for(owner.lost.wait(), 5)
+        await bus.api("STREAM.INFO.BOARD")  # what was said before has arrived
+        while not said.empty():
+            said.get_nowait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(said.get(), 0.4)
+        enough.set()
+        await asyncio.wait_for(stopped.heard.get(), 5)
+        assert said.empty()
+
+
 # ---------------------------------------------------------------------- threads of tools
 
 
@@ -343,9 +382,34 @@ async def test_an_order_for_another_contract_is_left_and_the_field_is_named(
     (left,) = [log for log in logs if log["event"] == "order is left to others"]
     assert left["field"].startswith("produces: finding is ordered")
     assert await desk.register() == []
-    other = Worker(bus, contract().model_copy(update={"role": "writer"}), Program(at_once), home=tmp_path / "b")
-    assert other._unfit(await desk.assignment(await desk.order(step="last"))).startswith("role: coder is ordered")
+    writer = contract().model_copy(update={"role": "writer"})
+    last = await desk.assignment(await desk.order(step="last"))
+    assert why_unfit(writer, last).startswith("role: coder is ordered")
+    assert why_unfit(contract(), last) == ""
 
 
 async def pending(desk: Desk, count: int) -> bool:
     return (await desk.pending())[0] == count
+
+
+async def test_a_contract_that_is_not_the_registered_one_is_told_at_the_start(
+    nats_server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    desk = await Desk.open(bus)
+    text = """
+        role = "coder"
+        summary = "Another one."
+        when = "planned"
+        produces = ["patch", "finding"]
+        model = true
+    """
+    subject = subjects.contract("coder")
+    data = seal(RegisteredRole("coder", text), id="r1", type="ctl.role")
+    await write(bus, subject, data, op="r1", fence=Fence(subject, 0))
+    with structlog.testing.capture_logs() as logs:
+        async with at_work(nats_server.url, tmp_path / "a", at_once):
+            await desk.order()
+            await ended(desk)
+    named = {log["field"] for log in logs if log["event"] == "contract differs from the registered one"}
+    assert {"produces", "summary", "tools"} <= named
+    assert "role" not in named

@@ -26,8 +26,9 @@ class Life:
         self.ran: list[str] = []
 
     async def call(
-        self, what: str, kind: tuple[str, str] = MODEL, *, key: str = "", repeatable: bool = True, dies: bool = False
-    ) -> str:
+        self, what: str, kind: tuple[str, str] = MODEL, *, key: str = "", repeatable: bool = True, dies: bool = False,
+        keyed: bool = False,
+    ) -> str:  # fmt: skip
         async def perform() -> tuple[object, Usage]:
             self.ran.append(what)
             if dies:
@@ -38,6 +39,7 @@ class Life:
             lambda n: Opens(n, kind[0], kind[1], describe(what), key),  # type: ignore[arg-type]
             perform,
             repeatable=repeatable,
+            keyed=keyed,
         )
         assert played.replayed == (what not in self.ran)
         answer: str = played.result["answer"]
@@ -197,6 +199,29 @@ async def test_a_settled_effect_is_played_back(lives: Lives) -> None:
     two = await lives()
     assert await two.call("mail", send, repeatable=False) == "mail"
     assert two.ran == []
+
+
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_keyed_effect_may_be_repeated_under_the_very_key_that_it_had(lives: Lives, settled: bool) -> None:
+    post = ("tool", "post")
+    one = await lives()
+    await one.call("a")
+    if settled:
+        await one.call("post", post, key="k2", keyed=True)
+        await one.call("b")
+    else:
+        with pytest.raises(ConnectionAbortedError):
+            await one.call("post", post, key="k2", keyed=True, dies=True)
+    two = await lives()
+    await two.call("a")
+    assert await two.call("post", post, key="k2", keyed=True) == "post"
+    assert two.ran == ([] if settled else ["post"])
+    three = await lives()
+    await three.call("a")
+    await three.call("not the post")
+    with pytest.raises(InDoubt):  # at another place its key is another one, and nobody would know it for the same
+        await three.call("post", post, key="k3", keyed=True)
+    assert three.ran == ["not the post"]
 
 
 async def test_what_a_failed_call_cost_is_carried_by_the_next_line(lives: Lives) -> None:

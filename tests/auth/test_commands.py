@@ -200,16 +200,22 @@ def test_a_crew_on_a_server_with_accounts(
     assert "not permitted" not in logs
 
 
-def test_an_approver_is_added_to_a_running_store(
-    tmp_path: Path, kokuban: Run, start: Callable[..., subprocess.Popen[str]]
+def test_a_store_is_opened_from_its_folder_and_an_approver_added_while_it_runs(
+    tmp_path: Path, kokuban: Run, start: Callable[..., subprocess.Popen[str]], env: dict[str, str]
 ) -> None:
     up = start("up", "--port", "0", "--roles", "verifier")
     assert up.stdout is not None
     url = up.stdout.readline().removeprefix("Kokuban is up at ").strip()
     assert kokuban("status", "--nats", url).returncode == 0  # the store is the one of this folder
+    code = (
+        "import asyncio; from kokuban.blackboard import Client\n"
+        f"async def main():\n  async with await Client.connect({url!r}) as board: print(len(await board.tasks()))\n"
+        "asyncio.run(main())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert found.stdout == "0\n", found.stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
     asked = [*COMMAND, "status", "--nats", url]
     assert subprocess.run(asked, cwd=elsewhere, env=env, capture_output=True, timeout=60).returncode == 3
     secrets = tmp_path / ".kokuban" / "credentials"

@@ -14,6 +14,7 @@ from kokuban.blackboard import (
     Ended,
     InvalidRequest,
     InvalidTask,
+    KeyInUse,
     NoSuchArtifact,
     NoSuchGate,
     NoSuchTask,
@@ -298,6 +299,26 @@ async def test_the_dead_are_listed_tried_again_once_and_dropped(nats_server: Nat
             await board.drop(again.id)
         with pytest.raises(NoSuchTask):
             await board.drop("t-nobody")
+
+
+async def test_an_archived_task_keeps_its_key_and_takes_no_word(nats_server: NatsServer) -> None:
+    async with office(nats_server.url) as at, await Client.connect(nats_server.url) as board:
+        task = await board.submit("Count the words", key="k")
+        await at.adopts(task)
+        await at.buries()
+        before = await last_seq(board)
+        assert await board.submit("Count the words", key="k") == task
+        with pytest.raises(KeyInUse, match="'k'"):
+            await board.submit("Count the lines", key="k")
+        said = await board.cancel(task)
+        assert isinstance(said, Ended)
+        assert (said.state, said.landed) == ("dead", False)
+        with pytest.raises(InvalidTask, match="archived"):
+            await board.retry(task)
+        assert await last_seq(board) == before
+        assert [dead.id for dead in await board.dead()] == [task]
+        assert isinstance(await board.drop(task), Told)
+        assert await board.submit("Next", after=[task]) != task
 
 
 async def test_a_dropped_one_stays_off_the_list(nats_server: NatsServer) -> None:

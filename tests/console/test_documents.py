@@ -27,9 +27,11 @@ def test_the_readmes_python_runs_as_it_stands(
         if f"127.0.0.1:{port}" in line:
             break
     program = code.replace("nats://127.0.0.1:4222", f"nats://127.0.0.1:{port}")
+    secret = tmp_path / "store" / "credentials" / "default" / "client.nk"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=workspace, env=clean_env, capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "-c", program], cwd=workspace, env=clean_env | {"KOKUBAN_CREDENTIALS": str(secret)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "every check passed on the merged result" in done.stdout.splitlines()[-1]
 

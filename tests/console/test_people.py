@@ -158,6 +158,8 @@ def test_a_question_is_answered(ask: Here, room: Room) -> None:
     at = room.open()
     room.do(at.waits(QUESTION))
     assert f"kokuban answer {at.task}/fix-1-3 'TEXT'" in ask("approvals", "list").out
+    told = ask("approvals", "show", "fix-1-3", "--json").objects[0]
+    assert (told["about"], told["arguments"], told["asks"]) == ("question", None, QUESTION.asks)
     assert ask("answer", "fix-1-3", "of 2024").code == 0
     assert state(room, at.task).gates["fix-1-3"].votes["ann"].text == "of 2024"
     assert ask("answer", "fix-1-3", "  ").code == 2
@@ -171,6 +173,8 @@ def test_a_gate_on_an_artifact_shows_the_artifact(ask: Here, room: Room) -> None
     gate = Gate("approve-1", "artifact", "May this count?", subject=Ref("fix", "patch", "change", found, seq))
     room.do(at.requests(gate))
     assert f"artifact patch/change {found[7:15]} of step fix" in ask("approvals", "list").out
+    told = ask("approvals", "list", "--json").objects[0]
+    assert (told["subject"]["digest"], told["arguments"], told["step"]) == (found, None, "")
     shown = ask("approvals", "show", f"{at.task}/approve-1").out
     assert "    +new text" in shown
     assert "summary: 1 file: a.txt: adds a file" in shown

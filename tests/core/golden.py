@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core import contents
+from core import contents, golden_people
 from core.contents import plan
 from core.history import History, begun, result_of
 from core.simulator import Act, Job, Simulator, honest, judged
 from kokuban.blackboard.core import Board, Stored, fold
 from kokuban.schemas import Claimed, Failed, Opens, Settles, Usage, subjects
 
-FOLDER = Path(__file__).parents[1] / "data" / "golden" / "v1"
+FOLDER = Path(__file__).parents[1] / "data" / "golden" / "v2"
 
 
 def done() -> History:
@@ -77,7 +77,7 @@ def rules() -> History:
     history.claim("write", worker="w-3")
     history.done("write", ("change", contents.finding()))
     history.failed("write")
-    history.put("kb.task.t-1.gate.coder.ask.request", b'{"version":2}')
+    history.put("kb.task.t-1.gate.coder.ask.request", b'{"version":3}')
     history.put("kb.ctl.pause", b"")
     history.order("more", "coder")
     history.claim("more", body=Claimed(1, 0))
@@ -91,7 +91,9 @@ def rules() -> History:
     return history
 
 
-MAKERS: dict[str, Callable[[], History]] = {"done": done, "failed": failed, "rules": rules}
+MAKERS: dict[str, Callable[[], History]] = {
+    "done": done, "failed": failed, "rules": rules, "people": golden_people.people, "board": golden_people.board,
+}  # fmt: skip
 
 
 def _run(simulator: Simulator) -> History:
@@ -114,11 +116,13 @@ def from_lines(text: str) -> list[Stored]:
     return [Stored(row["seq"], row["subject"], row["time"], row["record"].encode()) for row in rows]
 
 
-def summary(messages: list[Stored]) -> dict[str, Any]:
-    """What these messages come to. Texts for people are left out: they may be put better."""
+def summary(messages: list[Stored], version: int) -> dict[str, Any]:
+    """What these messages come to, as far as this version of the schemas knew. Texts for people are left out: they may
+    be put better."""
     board = Board()
     ignored = [message.seq for message in messages if fold(board, message).ignored]
     return {
+        **({"more": golden_people.more(board)} if version >= 2 else {}),
         "last_seq": board.last_seq,
         "ignored": ignored,
         "epochs": {str(shard): seq for shard, seq in board.epochs.items()},
@@ -154,7 +158,7 @@ def main() -> None:
     for name, make in MAKERS.items():
         text = to_lines(make())
         (FOLDER / f"{name}.jsonl").write_text(text, "utf-8")
-        expected = json.dumps(summary(from_lines(text)), indent=1, ensure_ascii=False)
+        expected = json.dumps(summary(from_lines(text), int(FOLDER.name[1:])), indent=1, ensure_ascii=False)
         (FOLDER / f"{name}.expected.json").write_text(expected + "\n", "utf-8")
     print(f"{len(MAKERS)} histories in {FOLDER}")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from core import contents
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.schemas import (
+    Allotment,
     Claimed,
     Control,
     Done,
@@ -72,31 +74,64 @@ class Register:
     fence: int = 0
 
 
-class History:
-    """A stream that is written to and folded at once. Every method writes one message and returns what the fold made of
-    it; `last` is the last sequence. Keyword fields override what an honest writer would put into the envelope."""
+@dataclass
+class Stream:
+    """What several histories write to. `skipped` are seconds that went by besides one for each message; `watch` is told
+    of each message with the board before it, and what the fold made of it."""
 
-    def __init__(self, task: str = "t-1", *, board: Board | None = None) -> None:
+    board: Board
+    messages: list[Stored] = field(default_factory=list)
+    last: int = 0
+    skipped: float = 0.0
+    watch: Callable[[Board, Applied], None] | None = None
+
+    @property
+    def now(self) -> float:
+        """The time of the last message, or later."""
+        return 1_000.0 + self.last + self.skipped
+
+    def put(self, subject: str, data: bytes) -> Applied:
+        before = copy.deepcopy(self.board) if self.watch else self.board
+        self.last += 1
+        message = Stored(self.last, subject, self.now, data)
+        self.messages.append(message)
+        applied = fold(self.board, message)
+        if self.watch:
+            self.watch(before, applied)
+        return applied
+
+
+class History:
+    """What is said about one task, folded at once. Every method writes one message and returns what the fold made of
+    it; `last` is the last sequence. Keyword fields override what an honest writer would put into the envelope. Several
+    tasks share a `stream`."""
+
+    def __init__(self, task: str = "t-1", *, board: Board | None = None, stream: Stream | None = None) -> None:
         self.task = task
-        self.board = board if board is not None else Board()
-        self.messages: list[Stored] = []
+        self.stream = stream or Stream(board if board is not None else Board())
+        self.board = self.stream.board
+        self.messages = self.stream.messages
         self.registers: dict[str, Register] = {}
         self.spec_seq = 0
-        self.fence = 0
-        self.last = 0
+        self.fence = self.board.epoch_of(task)
+
+    @property
+    def last(self) -> int:
+        return self.stream.last
+
+    @last.setter
+    def last(self, value: int) -> None:
+        self.stream.last = value
 
     # ------------------------------------------------------------------ anybody
 
     def put(self, subject: str, data: bytes) -> Applied:
         """Store bytes under a subject."""
-        self.last += 1
         if ".step." in subject:
             for name, at in self.registers.items():
                 if subject == subjects.register(self.task, at.role, name):
-                    at.reg = self.last
-        message = Stored(self.last, subject, 1_000.0 + self.last, data)
-        self.messages.append(message)
-        return fold(self.board, message)
+                    at.reg = self.last + 1
+        return self.stream.put(subject, data)
 
     def write(self, subject: str, body: Wire, kind: str, **fields: object) -> Applied:
         """Store a sealed record about the task."""
@@ -162,9 +197,10 @@ class History:
         subject = subjects.gate_vote(self.task, at.role, gate, person)
         return self.write(subject, body, "gate.vote", **{"role": at.role, "principal": person, **fields})
 
-    def wait(self, step: str, gate: Gate, **fields: object) -> Applied:
+    def wait(self, step: str, gate: Gate, *, settles: Settles | None = None, **fields: object) -> Applied:
         """The owner lets the step go until people have decided."""
-        return self._register(step, Waiting(gate), "step.waiting", **{"fence": self.registers[step].fence, **fields})
+        fields = {"fence": self.registers[step].fence, **fields}
+        return self._register(step, Waiting(gate, settles), "step.waiting", **fields)
 
     def final(self, body: Final | None = None, **fields: object) -> Applied:
         body = body or Final("failed", "it cannot be done")
@@ -182,12 +218,13 @@ class History:
         return applied
 
     def journal(
-        self, step: str, /, *, settles: Settles | None = None, opens: Opens | None = None, **fields: object
-    ) -> Applied:
+        self, step: str, /, *, settles: Settles | None = None, opens: Opens | None = None,
+        asks: Allotment | None = None, **fields: object,
+    ) -> Applied:  # fmt: skip
         at = self.registers[step]
         fields = {"step": step, "role": at.role, "attempt": at.attempt, "fence": at.fence, "worker": "w-1", **fields}
         subject = subjects.journal(self.task, at.role, step)
-        return self.write(subject, Journal(settles, opens), "step.journal", **fields)
+        return self.write(subject, Journal(settles, opens, asks), "step.journal", **fields)
 
     def store(self, step: str, output: Output, /, *, subject_fence: int | None = None, **fields: object) -> Applied:
         """Write an artifact outside the commit."""

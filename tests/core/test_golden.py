@@ -18,7 +18,7 @@ HISTORIES = sorted(FOLDER.parent.glob("v*/*.jsonl"))
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_kept_history_folds_to_what_it_did(path: Path) -> None:
     expected = json.loads(path.with_suffix(".expected.json").read_text("utf-8"))
-    assert summary(from_lines(path.read_text("utf-8"))) == expected
+    assert summary(from_lines(path.read_text("utf-8")), int(path.parent.name[1:])) == expected
 
 
 def test_every_type_of_record_is_kept() -> None:
@@ -29,7 +29,8 @@ def test_every_type_of_record_is_kept() -> None:
                 kept.add(open_record(message.data).type)
             except BadRecord:
                 continue
-    assert kept == set(get_args(Type))
+    elsewhere = {kind for kind in get_args(Type) if kind.startswith("quota.")}  # not on this stream
+    assert kept == set(get_args(Type)) - elsewhere
 
 
 def test_every_history_is_there() -> None:

@@ -82,10 +82,12 @@ class Endpoint:
         return max(sum(start <= other < start + window_seconds for other in starts) for start in starts)
 
     def most_tokens(self, window_seconds: float) -> int:
-        """The most that were used in any window, each request's counted where it began."""
+        """The most that were used in any window, whether they are counted where a request began or where it ended."""
+        used = [(e.start, e.tokens) for e in self.log], [(e.end, e.tokens) for e in self.log if e.end is not None]
         return max(
-            sum(e.tokens for e in self.log if first.start <= e.start < first.start + window_seconds)
-            for first in self.log
+            sum(tokens for at, tokens in way if first <= at < first + window_seconds)
+            for way in used
+            for first, _ in way
         )
 
 

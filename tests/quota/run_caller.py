@@ -1,7 +1,7 @@
 """A worker's model calls as a process: `run_caller.py NATS_URL ENDPOINT_URL NAME CALLS AT_ONCE WINDOW_SECONDS`.
 
 It makes CALLS calls, each repeated until it is answered, AT_ONCE at a time, through a meter with a gate, and then says
-`done`. A call's slot is for half a second at most.
+`done`. A call's slot is for a second at most, and expires 1.5 s later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quota.endpoint import CONTEXT, REQUEST
 async def main(nats: str, url: str, name: str, calls: str, at_once: str, window: str) -> None:
     async with (
         await Bus.connect(nats) as bus,
-        Quota(bus, "tested", name, window_seconds=float(window), margin_seconds=0.5, longest_call_seconds=0.5) as gate,
+        Quota(bus, "tested", name, window_seconds=float(window), margin_seconds=1.5, longest_call_seconds=1.0) as gate,
     ):
         meter = Meter(open_model(f"openai-compatible:{name}", base_url=url, env={}), gate=gate)
         left = list(range(int(calls)))

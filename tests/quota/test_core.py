@@ -159,9 +159,9 @@ class Sharing(RuleBasedStateMachine):
                 for at in (start, first.ended):
                     if at is None:
                         continue
-                    used = [s for s in arrived if self.during(s, at)]
-                    alone = len(used) == 1
-                    assert sum(s.used for s in used) <= self.limits.tokens_per_minute or alone
+                    used = [s.used for s in arrived if self.during(s, at)]
+                    alone = sum(used) == max(used)  # a single request may need more than the whole limit
+                    assert sum(used) <= self.limits.tokens_per_minute or alone
 
     @staticmethod
     def during(sent: Sent, start: float) -> bool:
@@ -175,7 +175,7 @@ class Sharing(RuleBasedStateMachine):
 
 
 TestSharing = Sharing.TestCase
-TestSharing.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+TestSharing.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def asked(state: Endpoint, limits: EndpointLimits, now: float, id: str, tokens: int = 0) -> tuple[Endpoint, Any]:
@@ -251,3 +251,26 @@ def test_a_slot_that_is_not_given_back_counts_until_its_end_and_then_in_the_wind
     free = 110 + quota.WINDOW_SECONDS * (1 + 1 / quota.GRAINS)
     state = quota.withdraw(quota.release(state, "small", arrived=112, ended=112, tokens=40), "third")
     assert isinstance(asked(state, limits, free, "next", 60)[1], Granted)
+
+
+def test_a_pause_for_everyone_is_the_longest_that_was_asked_for() -> None:
+    state = quota.hold_back(quota.hold_back(Endpoint(), 105), 103)
+    assert asked(state, EndpointLimits(), 104, "a") == (state, WaitUntil(105, "the endpoint asked everyone to wait"))
+    assert isinstance(asked(state, EndpointLimits(), 105, "a")[1], Granted)
+
+
+def test_asking_again_and_ending_twice_change_nothing() -> None:
+    state, _ = asked(Endpoint(), EndpointLimits(1), 100, "a", 5)
+    assert asked(state, EndpointLimits(1), 101, "a", 5) == (state, Granted())
+    ended = quota.release(state, "a", arrived=101, ended=102, tokens=3)
+    assert quota.release(ended, "a", arrived=103, ended=104, tokens=4) == ended
+    assert quota.shorten(ended, "a", 1) == quota.withdraw(ended, "a") == ended
+
+
+def test_a_grain_never_ends_before_what_is_in_it() -> None:
+    """Also where multiples of the grain are no exact floats."""
+    for n in range(20_000):
+        at = 1_796_077_336.0 + n * 0.010_02
+        state, _ = asked(Endpoint(), EndpointLimits(), at - 1, "a")
+        (moment,) = quota.release(state, "a", arrived=at, ended=at, tokens=0).window
+        assert at <= moment.at < at + 2.1 * quota.WINDOW_SECONDS / quota.GRAINS

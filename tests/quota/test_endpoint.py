@@ -55,8 +55,17 @@ def by(endpoint: Endpoint) -> Counter[str]:
     return Counter(entry.caller for entry in endpoint.log)
 
 
-async def test_the_endpoints_log_shows_no_limit_passed(nats_server: NatsServer) -> None:
-    limits = EndpointLimits(concurrency=3, requests_per_minute=15, tokens_per_minute=900)
+NONE = 10_000
+
+
+@pytest.mark.parametrize(
+    ("limits", "reached"),
+    [(EndpointLimits(3, 15), (2, 8, 0)), (EndpointLimits(tokens_per_minute=600), (0, 0, 240))],
+    ids=["requests", "tokens"],
+)
+async def test_the_endpoints_log_shows_no_limit_passed(
+    limits: EndpointLimits, reached: tuple[int, int, int], nats_server: NatsServer
+) -> None:
     async with await Bus.connect(nats_server.url) as bus, recording() as endpoint:
         await ensure_control(bus)
         await change_limits(bus, "tested", lambda _: limits)
@@ -71,12 +80,11 @@ async def test_the_endpoints_log_shows_no_limit_passed(nats_server: NatsServer) 
             for process in (stopped, other):
                 assert "done" in await asyncio.wait_for(said_done(process), 40)
 
-        assert endpoint.most_at_once() <= 3
-        assert endpoint.most_requests(WINDOW) <= 15
-        assert endpoint.most_tokens(WINDOW) <= 900
-        # That the limits were what held them back, and not something else:
-        assert endpoint.most_at_once() == 3
-        assert endpoint.most_requests(WINDOW) >= 13
+        most = (endpoint.most_at_once(), endpoint.most_requests(WINDOW), endpoint.most_tokens(WINDOW))
+        allowed = (limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute)
+        assert all(n <= (NONE if limit is None else limit) for n, limit in zip(most, allowed, strict=True)), most
+        # That they came near, also on a busy machine (without limits these callers go far beyond):
+        assert all(n >= least for n, least in zip(most, reached, strict=True)), most
         assert by(endpoint)["w2"] == 20
         assert by(endpoint)["w1"] >= 20
         await eventually(lambda: unheld(bus))

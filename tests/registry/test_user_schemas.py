@@ -64,8 +64,16 @@ REFUSED: list[tuple[Any, str]] = [
     ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}}, "refers to itself (a -> b -> a)"),
     ({"$defs": {"a": {"properties": {"c": {"$ref": "#/$defs/a"}}}}, "$ref": "#/$defs/a"}, "may not be recursive"),
     (chain(2, 40), "more than 10000 subschemas"),
-    (chain(1, 60), "follow each other more than"),
+    (chain(1, 60), "nests deeper than 48 levels once"),
     (nested(60), "nest deeper than 48"),
+    ({"$ref": "#/$defs/z", "$defs": {"z": {"items": {"$ref": "#/$defs/y"}}, "y": nested(47)}}, "nests deeper than 48"),
+    (
+        {
+            "$defs": {f"d{i:02}": {"items": {**nested(30), "$ref": f"#/$defs/d{i + 1:02}"}} for i in range(80)}
+            | {"d80": {}}
+        },
+        "nests deeper than 48",
+    ),
     ({"pattern": "a" * 513}, "pattern: 513 characters"),
     ({"patternProperties": {"a" * 513: {}}}, "pattern: 513 characters"),
     ({"pattern": "("}, "pattern"),

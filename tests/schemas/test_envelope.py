@@ -13,7 +13,8 @@ from core.samples import REF, SAMPLES, USAGE
 from kokuban.schemas import VERSION, BadRecord, Critique, Epoch, Usage, digest, encode, open_record, seal
 
 BODY = Epoch("s-1", 3)
-GOOD = seal(BODY, id="op-1", type="ctl.epoch", worker="w")
+GOOD = seal(BODY, id="op-1", type="ctl.epoch", worker="w", version=1)
+"""Of the first version, in which none was written."""
 
 
 @pytest.mark.parametrize("name", list(SAMPLES))
@@ -22,7 +23,7 @@ def test_what_is_sealed_opens_again(name: str) -> None:
     fields = {"task": "t-1", "step": "s", "role": "coder", "attempt": 3, "fence": 9, "trust": "model"}
     record = open_record(seal(body, id="op-1", type="artifact", derived_from=(REF.digest,), **fields))
     assert {field: getattr(record, field) for field in fields} == fields
-    assert (record.id, record.type, record.version, record.derived_from) == ("op-1", "artifact", 1, (REF.digest,))
+    assert (record.id, record.type, record.version, record.derived_from) == ("op-1", "artifact", VERSION, (REF.digest,))
     assert bytes(record.body) == encode(body)
     assert record.sha256 == digest(encode(body))
     assert msgspec.json.decode(record.body, type=type(body)) == body
@@ -33,6 +34,11 @@ def test_a_record_is_plain_json_for_anybody() -> None:
         "id": "op-1", "type": "ctl.epoch", "worker": "w",
         "sha256": digest(encode(BODY)), "body": {"supervisor": "s-1", "shard": 3},
     }  # fmt: skip
+
+
+def test_a_record_says_its_version_and_one_that_says_none_is_of_the_first() -> None:
+    assert json.loads(seal(BODY, id="op-1", type="ctl.epoch"))["version"] == VERSION
+    assert open_record(GOOD).version == 1
 
 
 def test_the_digest_is_of_the_bytes_as_they_stand() -> None:
@@ -58,11 +64,11 @@ def test_tampering_shows(old: bytes, new: bytes) -> None:
 @pytest.mark.parametrize(
     "addition",
     [
-        b'"version":2',
+        b'"version":3',
         b'"version":1000',
         b'"version":1001',
-        b'"version":2,"novel":{"a":[1]}',
-        b'"version":2,"trust":"new"',
+        b'"version":3,"novel":{"a":[1]}',
+        b'"version":3,"trust":"new"',
     ],
 )
 def test_a_newer_record_is_left_alone_and_said_to_be_newer(addition: bytes) -> None:
@@ -114,7 +120,7 @@ def test_any_text_survives(text: str) -> None:
 
 
 def test_usage_adds_up_and_stays_what_a_record_can_carry() -> None:
-    assert Usage(1, 2, 3, 4) + USAGE == Usage(11, 22, 4, 6, True)
+    assert Usage(1, 2, 3, 4, False, 5, 6) + USAGE == Usage(11, 22, 4, 6, True, 705, 15)
     assert (Usage(1, 2).tokens, Usage() + Usage()) == (3, Usage())
-    most = Usage(2**53 - 1, 2**53 - 1, 2**53 - 1, 2**53 - 1)
+    most = Usage(2**53 - 1, 2**53 - 1, 2**53 - 1, 2**53 - 1, False, 2**53 - 1, 2**53 - 1)
     assert most + most == most

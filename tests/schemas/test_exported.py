@@ -59,7 +59,7 @@ def test_a_schema_is_valid_2020_12_and_closed(name: str) -> None:
         assert part["description"]
     text = json.dumps(schema)
     assert r"\\Z" not in text, "ECMA 262 knows no \\Z"
-    assert '"format"' not in text, "formats do not assert"
+    assert '"format": "' not in text, "formats do not assert"
 
 
 @pytest.mark.parametrize("name", list(SHAPES))

@@ -17,10 +17,13 @@ from kokuban.schemas import (
     Gate,
     GateRequest,
     Intake,
+    TaskSpec,
+    Tombstone,
     Waiting,
     Wire,
     digest,
     encode,
+    open_record,
     seal,
     subjects,
 )
@@ -83,6 +86,24 @@ class Office:
         """The task's end."""
         body = final or Final("dead", "step fix was lost with its worker 6 times")
         return await self._decides(subjects.final(self.task), body, "task.final")
+
+    async def buries(self, final: Final | None = None) -> None:
+        """The task's end, and what is left of it once it is archived."""
+        end = final or Final("dead", "step fix was lost with its worker 6 times")
+        seq, subject, spec = await self.ends(end), subjects.spec(self.task), self.desk.spec
+        body = Tombstone(
+            end.state, end.reason, self.desk.spec_seq, seq, spec.tenant, spec.key, digest(encode(spec)), usage=end.usage
+        )
+        data = self._sealed(body, "task.tombstone", fence=self.desk.epochs[subjects.shard(self.task)])
+        await self._stored(subject, data, Fence(subject, self.desk.spec_seq))
+
+    async def adopts(self, task: str) -> None:
+        """Decide about this task from now on."""
+        stored = await self.desk.bus.last(subjects.spec(task))
+        assert stored is not None
+        self.task = self.desk.task = task
+        self.desk.spec = msgspec.json.decode(open_record(stored.data).body, type=TaskSpec)
+        self.desk.spec_seq = stored.seq
 
     async def intake(self, body: Intake) -> None:
         """Whether new tasks are taken."""

@@ -15,7 +15,7 @@ import msgspec
 from kokuban.agents._tape import describe
 from kokuban.agents._work import Work
 from kokuban.agents.tools import Arguments, canonical
-from kokuban.schemas import Decided, Gate, Opens, Usage, digest, encode
+from kokuban.schemas import Decided, Gate, Opens, Usage, digest
 
 POLICY = "gates-1"
 """The version of the rules below; part of what an approval is bound to."""
@@ -50,7 +50,7 @@ async def decision_on_call(work: Work, judged: Arguments, key: str) -> Decided:
         tool_version=tool.version, policy=POLICY, call=n, key=key, need=work.spec.votes,
         expires_seconds=work.spec.approval_seconds,
     )  # fmt: skip
-    return await _decision(work, gate)
+    return await work.wait(gate)
 
 
 async def answer_of_person(work: Work, question: str) -> Decided:
@@ -61,17 +61,7 @@ async def answer_of_person(work: Work, question: str) -> Decided:
         gate_id(at.step, at.begun, n), "question", question, policy=POLICY, call=n,
         expires_seconds=work.spec.approval_seconds,
     )  # fmt: skip
-    return await _decision(work, gate)
-
-
-async def _decision(work: Work, gate: Gate) -> Decided:
-    found = next((d for d in work.assignment.order.decided if d.gate == gate.id), None)
-    if found is None:
-        await work.tape.park(gate)
-        raise AssertionError("the step waits")
-    if found.bound != digest(encode(gate)):
-        return Decided(gate.id, "withdrawn", found.bound, "the decision was about something else than is asked now")
-    return found
+    return await work.wait(gate)
 
 
 async def told(work: Work, tool: str, decided: Decided, usage: Usage = Usage()) -> str:

@@ -144,10 +144,11 @@ class Tape:
         self._opened, self._unsettled = None, None
         return granted
 
-    async def park(self, gate: Gate) -> None:
-        """Let the step go until a person has decided about the next call. Raises `Parked` when that is stored."""
+    async def park(self, gate: Gate) -> Parked:
+        """Let the step go until a person has decided about the next call. Returns, once that is stored, what to raise.
+        Raises `Fenced`, `BusError`."""
         await self._owner.waiting(gate, self._unsettled)
-        raise Parked(gate)
+        return Parked(gate)
 
     async def lost(self, usage: Usage) -> None:
         """Book what a call cost that gave no result: the next line or the end carries it."""

@@ -17,7 +17,7 @@ from kokuban.agents.models import Meter
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
 from kokuban.blackboard.workspace import Conflicts, Mismatch, Tree, apply, merge, tree_digest
-from kokuban.schemas import Patch, Ref, TaskSpec, Wire
+from kokuban.schemas import Decided, Gate, Patch, Ref, TaskSpec, Wire, digest, encode
 from kokuban.schemas.records import FailureClass
 
 Shape = TypeVar("Shape", bound=Wire)
@@ -64,6 +64,24 @@ class Work:
         """What people had added to the task when this work began: data. What an owner that takes the work up asks must
         be what was asked before, so later ones are for the next work."""
         return self.assignment.order.facts if self.tape.facts is None else self.tape.facts
+
+    async def wait(self, gate: Gate) -> Decided:
+        """How this gate ended. Raises `Parked` while it has not: then the step waits, with this record, held by nobody,
+        and its next owner comes here again. A decision about anything but exactly this gate is void."""
+        found = next((d for d in self.assignment.order.decided if d.gate == gate.id), None)
+        if found is None:
+            raise await self.tape.park(gate)
+        if found.bound != digest(encode(gate)):
+            return Decided(gate.id, "withdrawn", found.bound, "the decision was about something else than is asked now")
+        return found
+
+    async def ask_person(self, question: str) -> Decided:
+        """What a person says to a question, at the next call's place. Raises `Parked` until somebody has answered."""
+        from kokuban.agents._gates import answer_of_person, told
+
+        answer = await answer_of_person(self, question)
+        await told(self, "ask_person", answer)
+        return answer
 
     async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
         """The order's inputs of one kind, in the order of the steps that made them."""

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import msgspec
 import structlog
 from nats.aio.msg import Msg
 
 from kokuban.agents._failure import failure_of
+from kokuban.agents._orders import differences, is_newer, read_order, why_unfit
 from kokuban.agents._owner import Assignment, Fenced, Owner, claim
 from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
@@ -34,7 +34,7 @@ from kokuban.blackboard.wire import (
     Pull,
     crash_point,
 )
-from kokuban.schemas import BadRecord, Failed, Opens, TaskSpec, WorkOrder, encode, open_record, subjects
+from kokuban.schemas import Failed, Opens, TaskSpec, encode, open_record, subjects
 from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
@@ -78,6 +78,7 @@ class Worker:
         self._native_tools = native_tools
         self._approve = frozenset(approve)
         self._clock = clock
+        self._policy = meter.prices.version if meter is not None and contract.model else None
         self._content = Content(bus, Payloads(bus))
         self._held: dict[str, Delivery] = {}
         self._owners: dict[str, tuple[Owner, asyncio.Task[None]]] = {}
@@ -90,6 +91,9 @@ class Worker:
     async def run(self) -> None:
         """Work until `drain` has let the last step end. Raises `BusError` when the connection is closed for good."""
         self._home.mkdir(parents=True, exist_ok=True)
+        for field, board in (await differences(self._bus, self._contract)).items():
+            ours = getattr(self._contract, field)
+            log.warning("contract differs from the registered one", field=field, ours=ours, board=board)
         watches = [asyncio.create_task(self._beat()), asyncio.create_task(self._keep_held())]
         hints = await self._bus.subscribe(
             f"{subjects.HINTS}.{subjects.register('*', self._contract.role, '*')}", self._on_hint
@@ -163,12 +167,12 @@ class Worker:
 
     async def _handle(self, delivery: Delivery) -> None:
         """One order, from delivery to acknowledgement."""
-        assignment = self._read(delivery)
+        assignment = read_order(delivery, self.id, clock=self._clock, policy=self._policy)
         if assignment is None:
-            await self._bus.send(delivery.ack, LEAVE if _is_newer(delivery) else TERM)
+            await self._bus.send(delivery.ack, LEAVE if is_newer(delivery) else TERM)
             return
         steplog = log.bind(task=assignment.task, step=assignment.step, attempt=assignment.attempt, worker=self.id)
-        unfit = self._unfit(assignment)
+        unfit = why_unfit(self._contract, assignment)
         if unfit:
             steplog.warning("order is left to others", field=unfit)
             await self._bus.send(delivery.ack, LEAVE)
@@ -190,34 +194,6 @@ class Worker:
             steplog.exception("left to the supervisor")
         finally:
             self._held.pop(delivery.ack, None)
-
-    def _read(self, delivery: Delivery) -> Assignment | None:
-        address = subjects.parse(delivery.stored.subject)
-        try:
-            record = open_record(delivery.stored.data)
-            order = msgspec.json.decode(record.body, type=WorkOrder)
-        except (BadRecord, msgspec.ValidationError) as error:
-            log.warning("order is not readable", seq=delivery.stored.seq, error=str(error)[:200])
-            return None
-        if address is None or (record.task, record.step, record.role) != (address.task, address.step, address.role):
-            log.warning("order contradicts its subject", seq=delivery.stored.seq)
-            return None
-        return Assignment(
-            address.task, address.step, address.role, record.attempt, delivery.stored.seq, order, self.id,
-            record.principal, record.parent, record.trace, self._clock,
-            self._meter.prices.version if self._meter is not None and self._contract.model else None,
-        )  # fmt: skip
-
-    def _unfit(self, assignment: Assignment) -> str:
-        """Which field of the order is not for a worker with this contract, and how; '' when it fits. The leader may go
-        by another version of the contract: then the order is for whoever has that one."""
-        contract, order = self._contract, assignment.order
-        if assignment.role != contract.role:
-            return f"role: {assignment.role} is ordered, this worker is a {contract.role}"
-        extra = [kind for kind in order.produces if kind not in contract.produces]
-        if extra:
-            return f"produces: {', '.join(extra)} is ordered, this contract allows {', '.join(contract.produces)}"
-        return ""
 
     async def _claim(self, assignment: Assignment) -> Owner | None:
         """Claim, and let go again of an order that is no longer on the board (its task is archived)."""
@@ -375,14 +351,6 @@ async def _stop(task: asyncio.Task[None]) -> None:
         await asyncio.wait({task}, timeout=STOP_SECONDS)
     if not task.cancelled():
         task.exception()  # it may have broken on the way; nobody wants to hear of it
-
-
-def _is_newer(delivery: Delivery) -> bool:
-    try:
-        open_record(delivery.stored.data)
-    except BadRecord as error:
-        return error.newer
-    return False
 
 
 def _token(worker: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kokuban.blackboard.core import Step, Task
-from kokuban.schemas import Allotment, Usage
-
-DIMENSIONS = ("tokens", "micros", "steps", "tool_calls", "seconds")
+from kokuban.blackboard.core import Task
+from kokuban.blackboard.core.spending import DIMENSIONS, reserved_by, spent_in
+from kokuban.schemas import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +38,12 @@ class Spending:
 
 def spending_of(task: Task, below: Iterable[Task] = ()) -> Spending:
     """The spending of a task, with that of the tasks below it, against its budget."""
-    others = tuple(below)
-    usage = sum((one.usage for one in (task, *others)), Usage())
-    running = [step for one in (task, *others) for step in one.steps.values() if step.running]
+    tasks = (task, *below)
+    usage = sum((one.usage for one in tasks), Usage())
+    spent, held = spent_in(usage), [reserved_by(step) for one in tasks for step in one.steps.values()]
     budget = task.spec.budget
     lines = tuple(
-        Line(
-            name, _spent(usage, name), sum(_reserved(step, name) for step in running),
-            getattr(budget, name) if budget is not None else None,
-        )
+        Line(name, spent[name], sum(part[name] for part in held), getattr(budget, name) if budget else None)
         for name in DIMENSIONS
-    )  # fmt: skip
-    return Spending(lines, len(others), usage.estimated)
-
-
-def _spent(usage: Usage, dimension: str) -> int:
-    value: int = getattr(usage, "model_calls" if dimension == "steps" else dimension)
-    return value
-
-
-def _reserved(step: Step, dimension: str) -> int:
-    """What the work under way may still spend. Its time is booked when it ends: until then all of it is reserved."""
-    allotment: Allotment = step.allotment
-    limit = getattr(allotment, dimension) or 0
-    return max(0, limit - _spent(step.usage, dimension) + _spent(step.begun, dimension))
+    )
+    return Spending(lines, len(tasks) - 1, usage.estimated)

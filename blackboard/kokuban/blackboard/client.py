@@ -39,6 +39,7 @@ from kokuban.blackboard.clock import SYSTEM
 from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
 from kokuban.blackboard.registered import load_kinds
 from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, NoAnswer, Payloads, Refused, ensure_board, write
+from kokuban.blackboard.wire.embedded import store_credential
 from kokuban.blackboard.workspace import File, Tree, pack, scan
 from kokuban.schemas import (
     KINDS,
@@ -116,11 +117,13 @@ class Client(People):
         cls, url: str | None = None, *, name: str = "kokuban client", credentials: Path | None = None
     ) -> Client:
         """Connect to `url`, else KOKUBAN_NATS_URL, else the local default, and make the board if it is not there.
-        `credentials` is a file that `kokuban auth` wrote, else that of KOKUBAN_CREDENTIALS; a server without accounts
-        needs none. Raises `CannotConnect`."""
-        if credentials is None and (named := os.environ.get("KOKUBAN_CREDENTIALS")):
-            credentials = Path(named)
+        `credentials` is a file that `kokuban auth` wrote, else that of KOKUBAN_CREDENTIALS, else the client's of the
+        store `.kokuban` here if that is whose server is asked; a server without accounts needs none. Raises
+        `CannotConnect`."""
         url = url or os.environ.get("KOKUBAN_NATS_URL") or DEFAULT_URL
+        if credentials is None:
+            named = os.environ.get("KOKUBAN_CREDENTIALS")
+            credentials = Path(named) if named else store_credential(url, "client")
         bus = await Bus.connect(url, name=name, credentials=credentials)
         try:
             await ensure_board(bus)

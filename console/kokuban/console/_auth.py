@@ -45,7 +45,8 @@ def init(folder: Path, tenants: tuple[str, ...], approvers: tuple[str, ...], rol
             f"dir: {folder} is there already; name a new folder, or add to it with `kokuban auth add`"
         )
     layout = _ensure(folder, tenants or ("default",), approvers, roles)
-    from kokuban.blackboard.wire._auth import ACCOUNTS, SERVER, init_server
+    from kokuban.blackboard.wire._auth import SERVER, init_server
+    from kokuban.blackboard.wire._credentials import ACCOUNTS
 
     init_server(folder)
     put(f"{folder / SERVER}: a server's configuration; it uses {ACCOUNTS}, which holds public keys only")

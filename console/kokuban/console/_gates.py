@@ -105,11 +105,14 @@ def _block(title: str, text: str) -> Iterator[str]:
 
 def gate_json(approval: Approval) -> dict[str, Any]:
     """A gate for programs, with all that it is bound to."""
+    import msgspec
+
     gate = approval.gate
     return {
         "task": approval.task, "gate": gate.id, "about": gate.about, "asks": gate.asks, "tool": gate.tool,
-        "arguments": gate.arguments, "subject": ref_json(gate.subject) if gate.subject else None, "need": gate.need,
-        "bound": approval.bound, "hash": gate.hash, "tool_version": gate.tool_version, "policy": gate.policy,
+        "arguments": None if isinstance(gate.arguments, msgspec.UnsetType) else gate.arguments,
+        "subject": ref_json(gate.subject) if gate.subject else None, "need": gate.need, "bound": approval.bound,
+        "hash": gate.hash, "tool_version": gate.tool_version, "policy": gate.policy,
         "role": approval.role, "step": approval.step, "worker": approval.worker, "since": approval.since,
         "until": approval.until,
         "votes": {who: {"vote": vote.vote, "text": vote.text} for who, vote in approval.votes.items()},

@@ -218,14 +218,11 @@ def credentials_of(user: str, nats: str | None) -> Path | None:
     given: Path | None = context.meta.get(_GIVEN) if context else None
     if given is not None:
         return given / f"{user}.nk" if given.is_dir() else given
-    own = Path(".kokuban") / "credentials" / "default" / f"{user}.nk"
-    if not own.is_file():
+    if not Path(".kokuban").is_dir():
         return None
-    from kokuban.blackboard.wire.embedded import running_server
+    from kokuban.blackboard.wire.embedded import store_credential
 
-    server = running_server(Path(".kokuban"))
-    asked = (nats or "nats://127.0.0.1:4222").replace("localhost", "127.0.0.1").rstrip("/")
-    return own.absolute() if server is not None and server.url == asked else None
+    return store_credential(nats or "nats://127.0.0.1:4222", user)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, one object a line.")

@@ -14,6 +14,7 @@ from kokuban.console._logging import configure_logging, log_options
 from kokuban.console._models import ModelChoice, choose, model_options, required
 from kokuban.console._options import PATH, credentials_of, nats_option
 from kokuban.console._programs import contract_on, load_program
+from kokuban.console._values import duration
 
 if TYPE_CHECKING:
     from kokuban.agents import Role
@@ -37,9 +38,21 @@ _drain_option = click.option(
     "--steps-per-task", type=click.IntRange(1, 10_000), default=8, show_default=True, metavar="N",
     envvar="KOKUBAN_STEPS_PER_TASK", help="At most N steps of one task at once.",
 )  # fmt: skip
+@click.option(
+    "--keep-finished", callback=duration, default="7d", show_default=True, metavar="TIME",
+    envvar="KOKUBAN_KEEP_FINISHED",
+    help="How long after its end a task is archived (90, 90s, 30m, 2h, 7d; sooner when the store is full).",
+)  # fmt: skip
+@click.option(
+    "--keep-tombstones", callback=duration, default="90d", show_default=True, metavar="TIME",
+    envvar="KOKUBAN_KEEP_TOMBSTONES", help="How long an archived task's key, end and archive stay after that.",
+)  # fmt: skip
 @nats_option
 @log_options
-def supervisor(nats: str | None, limits: tuple[str, ...], steps_per_task: int, log_level: str, log_format: str) -> None:
+def supervisor(
+    nats: str | None, limits: tuple[str, ...], steps_per_task: int, keep_finished: int, keep_tombstones: int,
+    log_level: str, log_format: str,
+) -> None:  # fmt: skip
     """Run a supervisor: it decides what is done next. Of several, one leads and the others stand by."""
     import asyncio
 
@@ -50,7 +63,7 @@ def supervisor(nats: str | None, limits: tuple[str, ...], steps_per_task: int, l
         crew = with_limits(builtin_crew(), dict(_limit(text) for text in limits))
     except InvalidContract as error:
         raise click.UsageError(str(error)) from error
-    asyncio.run(_supervise(nats, crew, steps_per_task))
+    asyncio.run(_supervise(nats, crew, steps_per_task, keep_finished, keep_tombstones))
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -60,16 +73,20 @@ def _limit(text: str) -> tuple[str, int]:
     return role, int(count)
 
 
-async def _supervise(nats: str | None, crew: Crew, steps_per_task: int) -> None:
+async def _supervise(
+    nats: str | None, crew: Crew, steps_per_task: int, keep_finished: int, keep_tombstones: int
+) -> None:
+    from datetime import timedelta
+
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus
-    from kokuban.supervisor import Limits, Supervisor
+    from kokuban.supervisor import Limits, Retention, Supervisor
 
+    retention = Retention(timedelta(seconds=keep_finished), timedelta(seconds=keep_tombstones))
     secret = credentials_of("supervisor", nats)
     async with await Bus.connect(nats or DEFAULT_URL, name="kokuban supervisor", credentials=secret) as bus:
-        await _until_stopped(
-            Supervisor(bus, crew=crew, limits=Limits(steps_per_task)).run(), drain=None, drain_seconds=0
-        )
+        member = Supervisor(bus, crew=crew, limits=Limits(steps_per_task), retention=retention)
+        await _until_stopped(member.run(), drain=None, drain_seconds=0)
 
 
 @click.command(epilog="Example: kokuban worker coder --model openai:gpt-4.1-mini --concurrency 2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kokuban.console import (
+    _audit,
     _auth,
     _conformance,
     _dead,
@@ -41,7 +42,7 @@ for _command in (
     _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
     _registry.kinds, _registry.roles, _conformance.conformance,
     _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
-    _limits.limits,
+    _limits.limits, _audit.export, _audit.audit,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -116,36 +116,37 @@ def _of_keywords(schema: dict[str, Any], *, root: bool) -> Iterator[str]:
 def _of_references(root: dict[str, Any]) -> tuple[str, ...]:
     """References that lead nowhere or in a circle, and what the schema amounts to when each is written out."""
     definitions = root.get("$defs", {})
-    sizes: dict[str, int] = {}
+    known: dict[str, tuple[int, int]] = {}
     open_now: list[str] = []
 
-    def size(schema: Any) -> int:
-        total = 1
+    def measure(schema: Any, above: int) -> tuple[int, int]:
+        """How many subschemas it stands for, and how deep they nest below the `above` levels over it."""
+        if above > MAX_SCHEMA_DEPTH:
+            raise _Unfit(f"schema: it nests deeper than {MAX_SCHEMA_DEPTH} levels once every $ref is written out")
+        parts = [measure(one, above + 1) for _, one in subschemas(schema)]
         if isinstance(schema, dict) and "$ref" in schema:
-            total += named(schema["$ref"].removeprefix(_REF))
-        total += sum(size(one) for _, one in subschemas(schema))
-        if total > MAX_EXPANDED:
+            parts.append(named(schema["$ref"].removeprefix(_REF), above + 1))
+        count = 1 + sum(part[0] for part in parts)
+        if count > MAX_EXPANDED:
             raise _Unfit(f"schema: more than {MAX_EXPANDED} subschemas once every $ref is written out")
-        return total
+        return count, 1 + max((part[1] for part in parts), default=0)
 
-    def named(name: str) -> int:
+    def named(name: str, above: int) -> tuple[int, int]:
         if name not in definitions:
             raise _Unfit(f"$ref: there is no $defs.{name[:200]}")
         if name in open_now:
             circle = " -> ".join([*open_now[open_now.index(name) :], name])
             raise _Unfit(f"$defs.{name[:200]}: it refers to itself ({circle[:500]}); a kind may not be recursive")
-        if len(open_now) > MAX_SCHEMA_DEPTH:
-            raise _Unfit(f"$ref: references follow each other more than {MAX_SCHEMA_DEPTH} times")
-        if name not in sizes:
+        if name not in known or above + known[name][1] > MAX_SCHEMA_DEPTH:
             open_now.append(name)
-            sizes[name] = size(definitions[name])
+            known[name] = measure(definitions[name], above)
             open_now.pop()
-        return sizes[name]
+        return known[name]
 
     try:
         for name in definitions:
-            named(name)
-        size(root)
+            named(name, 0)
+        measure(root, 0)
     except _Unfit as error:
         return (str(error),)
     return ()

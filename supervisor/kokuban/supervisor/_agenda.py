@@ -1,7 +1,8 @@
 """The agenda: of all that could run next, what runs first (Hayes-Roth's blackboard control, 1985: rated, then picked).
 
-Offers wait until there is room. Among tenants, who has least under way goes first; among a tenant's offers, the best
-rated one. Ratings grow alike with age, so an offer is rated once; a task with a deadline is rated anew now and then.
+Offers wait until there is room. Among tenants, who has least under way goes first, in turn when that is the same; among
+a tenant's offers, the best rated one. Ratings grow alike with age, so an offer is rated once; a task with a deadline is
+rated anew now and then.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Agenda:
         self._heaps: dict[str, dict[str, list[tuple[float, int, _Waiting]]]] = {}
         self._of_task: dict[str, list[_Waiting]] = {}
         self._number = count()
+        self._served: dict[tuple[str, str], int] = {}  # role and tenant to the number of its last turn
 
     def put(self, task: Task, offers: list[Offer], weights: Mapping[str, float], now: float) -> None:
         """Replace what this task offers."""
@@ -72,15 +74,17 @@ class Agenda:
         self, role: str, under_way: Mapping[str, int], full: Callable[[str], bool], allows: Callable[[Offer], bool]
     ) -> Offer | None:
         """Take the next offer of a role: the best one of the tenant that has least under way and is not `full`, of
-        those that `allows` lets through (a task may be at its own limit)."""
+        those that `allows` lets through (a task may be at its own limit). Of tenants that have the same under way, the
+        one whose last turn is longest ago: else the first of them would have every slot that falls free."""
         heaps = self._heaps.get(role, {})
-        for tenant in sorted(heaps, key=lambda name: under_way.get(name, 0)):
+        for tenant in sorted(heaps, key=lambda name: (under_way.get(name, 0), self._served.get((role, name), -1))):
             found = None if full(tenant) else _best(heaps[tenant], allows)
             if not heaps[tenant]:
                 del heaps[tenant]
             if found is not None:
                 self._of_task[found.offer.task].remove(found)
                 found.live = False
+                self._served[(role, tenant)] = next(self._number)
                 return found.offer
         return None
 

@@ -98,7 +98,7 @@ def _after_gate(task: Task, crew: Crew, want: Want, step: Step, changed: bool) -
 
 def _after_denial(task: Task, crew: Crew, want: Want, step: Step) -> Order | None:
     """What people denied is made again; what they did not decide in time ends the task, without being a denial."""
-    for artifact in step.results:
+    for artifact in step.results if task.spec.approve else ():
         gate = task.gates.get(_gates.approval_of(artifact.ref))
         outcome = gate.decision.outcome if gate is not None and gate.decision is not None else ""
         if gate is None or artifact.ref.kind not in task.spec.approve:

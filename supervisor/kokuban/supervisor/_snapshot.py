@@ -28,6 +28,8 @@ EVERY_RECORDS = 5_000
 KEPT = 3
 """Pointers that stay: the record that the newest one names may be archived before the next is taken."""
 MAX_BYTES = 2 * 1024**3
+PACE_RECORDS, PACE_SECONDS = 25, 0.005
+"""The check against the log takes turns with the work: it rests this long after so many records."""
 _PASSING = frozenset({"ctl.lease", "ctl.snapshot"})
 _LOOKS = 3
 log = structlog.get_logger("kokuban.snapshot")
@@ -183,6 +185,7 @@ class Check:
         self._waits_at = 0
         self._passed = asyncio.Event()
         self._looks = 0
+        self._folded = 0
         self._found: list[str] = []
         self._wrong = asyncio.Event()
 
@@ -213,6 +216,9 @@ class Check:
 
     async def _on_record(self, stored: Stored) -> None:
         fold(self._log, stored)
+        self._folded += 1
+        if self._folded % PACE_RECORDS == 0:
+            await asyncio.sleep(PACE_SECONDS)
         if stored.seq == self._board.last_seq:
             self._compare()
         elif stored.seq > self._board.last_seq:

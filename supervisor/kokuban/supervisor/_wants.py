@@ -6,9 +6,11 @@ names another role's step: roles are told apart by their contracts alone.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from kokuban.blackboard.core import Artifact, GateState, Step, Task, order_of
@@ -18,6 +20,7 @@ from kokuban.schemas.contracts import Contract, Crew
 from kokuban.schemas.kinds import decode_artifact
 
 PLAN, INTEGRATE = RESERVED
+PATCHES = ("patch",)
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -55,18 +58,18 @@ def wanted(task: Task, crew: Crew) -> Wanted:
     if stale(task.steps[PLAN], first, task):
         return Wanted((revised(task, crew, "People have added facts; say whether the plan still fits them."),))
     found, asks, settled = [first], list[tuple[str, Ref]](), set[str]()
-    steps, before = {step.id: step for step in plan.steps}, _before(plan)
+    steps, before, given = {step.id: step for step in plan.steps}, _before(plan), _Given(task)
     for name, earlier in before.items():
-        want = _want(task, crew, plan, steps[name], earlier)
-        if settled.issuperset(steps[name].needs) and (
-            given_up(task, steps[name], want) or _add(task, crew, want, earlier, found, asks)
-        ):
+        if not settled.issuperset(steps[name].needs):
+            continue
+        want = _want(given, crew, plan, steps[name], earlier)
+        if given_up(task, steps[name], want) or _add(task, crew, want, earlier, found, asks, given):
             settled.add(name)
     if len(settled) < len(plan.steps):
         return Wanted(tuple(found), asks=tuple(asks))
     end, everything = _one(crew, "end"), tuple(before)
-    last = Want(INTEGRATE, end, task.spec.goal, everything, _inputs(task, everything, end))
-    complete = _add(task, crew, last, everything, found, asks)
+    last = Want(INTEGRATE, end, task.spec.goal, everything, given.by(everything, end.consumes))
+    complete = _add(task, crew, last, everything, found, asks, given)
     return Wanted(tuple(found), complete, tuple(asks))
 
 
@@ -116,19 +119,20 @@ def given_up(task: Task, planned: PlanStep, want: Want) -> bool:
 
 def want_of(task: Task, crew: Crew, plan: Plan, step: PlanStep) -> Want:
     """A planned step, with what the steps before it have produced."""
-    return _want(task, crew, plan, step, _before(plan)[step.id])
+    return _want(_Given(task), crew, plan, step, _before(plan)[step.id])
 
 
-def _want(task: Task, crew: Crew, plan: Plan, step: PlanStep, before: tuple[str, ...]) -> Want:
-    contract = crew[step.role]
-    makers = {s.id for s in plan.steps if "patch" in crew[s.role].produces}
-    scope: Literal["part", "whole"] = "whole" if makers <= {step.id, *before} else "part"
-    return Want(step.id, contract, step.goal, step.needs, _inputs(task, before, contract), (), scope)
+def _want(given: _Given, crew: Crew, plan: Plan, step: PlanStep, before: tuple[str, ...]) -> Want:
+    contract, reached = crew[step.role], {step.id, *before}
+    part = any(s.id not in reached and "patch" in crew[s.role].produces for s in plan.steps)
+    inputs = given.by(before, contract.consumes)
+    return Want(step.id, contract, step.goal, step.needs, inputs, (), "part" if part else "whole")
 
 
 def _add(
-    task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want], asks: list[tuple[str, Ref]]
-) -> bool:
+    task: Task, crew: Crew, want: Want, before: tuple[str, ...], found: list[Want], asks: list[tuple[str, Ref]],
+    given: _Given,
+) -> bool:  # fmt: skip
     """Add a step and, once it is done, the steps that its artifacts trigger. True when all is done, passed, approved.
     What did not pass is about to be made again: nothing is triggered by it any more."""
     found.append(want)
@@ -139,9 +143,10 @@ def _add(
         return False
     settled = True
     for contract in crew.values():
-        triggering = tuple(a.ref for a in results if a.ref.kind in contract.triggers)
+        triggers = contract.triggers
+        triggering = tuple(a.ref for a in results if a.ref.kind in triggers) if triggers else ()
         if triggering:
-            context = tuple(ref for ref in _inputs(task, before, contract) if ref.kind == "patch")
+            context = given.by(before, PATCHES) if "patch" in contract.consumes else ()
             judging = "verdict" in contract.produces
             judges = tuple(ref.digest for ref in triggering) if judging else ()
             goal = f"Judge what step {want.step} produced." if judging else f"{contract.summary} (after {want.step})"
@@ -154,6 +159,8 @@ def _add(
 
 def _approved(task: Task, want: Want, asks: list[tuple[str, Ref]]) -> bool:
     """Whether people have approved what the task wants them to see; what they were not asked yet is added to `asks`."""
+    if not task.spec.approve:
+        return True
     approved = True
     for artifact in task.steps[want.step].results:
         if artifact.ref.kind in task.spec.approve:
@@ -187,7 +194,7 @@ def stale(step: Step, want: Want, task: Task) -> bool:
         return True
     if want.step == PLAN and len(step.order.facts) < len(task.facts):
         return True
-    return _identities(step.order.inputs) != _identities(want.inputs)
+    return not _same(step.order.inputs, want.inputs)
 
 
 def failed_verdict(task: Task, name: str) -> tuple[Artifact, Verdict] | None:
@@ -198,6 +205,11 @@ def failed_verdict(task: Task, name: str) -> tuple[Artifact, Verdict] | None:
         if found is not None and not found[1].passed:
             return found
     return None
+
+
+def _same(one: tuple[Ref, ...], other: tuple[Ref, ...]) -> bool:
+    """Whether these are the same artifacts; one that was made again has another sequence and counts as the same."""
+    return one == other or _identities(one) == _identities(other)
 
 
 def _identities(refs: tuple[Ref, ...]) -> list[tuple[str, ...]]:
@@ -240,7 +252,8 @@ def _needs(task: Task, planned: PlanStep) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*planned.needs, *later)))
 
 
-def _before(plan: Plan) -> dict[str, tuple[str, ...]]:
+@functools.lru_cache(maxsize=512)
+def _before(plan: Plan) -> Mapping[str, tuple[str, ...]]:
     """Each step, in order, with every step that it follows, directly or not, in order too."""
     order, needs = order_of(plan), {step.id: step.needs for step in plan.steps}
     found: dict[str, set[str]] = {}
@@ -249,10 +262,24 @@ def _before(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {name: tuple(earlier for earlier in order if earlier in found[name]) for name in order}
 
 
-def _inputs(task: Task, names: Iterable[str], contract: Contract) -> tuple[Ref, ...]:
-    """What these steps produced that counts now and that the contract lets the role consume."""
-    refs = (a.ref for name in names for a in _results(task, name))
-    return tuple(dict.fromkeys(ref for ref in refs if ref.kind in contract.consumes))
+class _Given:
+    """What the steps of one task have given, looked up once for each step and choice of kinds: in a long plan, every
+    step is asked for what all steps before it gave."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._refs: dict[tuple[str, tuple[str, ...]], tuple[Ref, ...]] = {}
+
+    def by(self, names: Iterable[str], kinds: tuple[str, ...]) -> tuple[Ref, ...]:
+        """What these steps produced that counts now and is of these kinds, in their order."""
+        return tuple(chain.from_iterable([self._by_one(name, kinds) for name in names])) if kinds else ()
+
+    def _by_one(self, name: str, kinds: tuple[str, ...]) -> tuple[Ref, ...]:
+        key = (name, kinds)
+        found = self._refs.get(key)
+        if found is None:
+            found = self._refs[key] = tuple(a.ref for a in _results(self._task, name) if a.ref.kind in kinds)
+        return found
 
 
 def _results(task: Task, name: str) -> tuple[Artifact, ...]:
@@ -260,8 +287,13 @@ def _results(task: Task, name: str) -> tuple[Artifact, ...]:
     step = task.steps.get(name)
     if step is None or step.status != "done":
         return ()
-    optional = task.plan is not None and any(s.optional and s.id == name for s in task.plan.steps)
+    optional = task.plan is not None and name in _optional(task.plan)
     return () if optional and failed_verdict(task, name) is not None else step.results
+
+
+@functools.lru_cache(maxsize=512)
+def _optional(plan: Plan) -> frozenset[str]:
+    return frozenset(step.id for step in plan.steps if step.optional)
 
 
 def _one(crew: Crew, when: str) -> Contract:

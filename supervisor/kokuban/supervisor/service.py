@@ -145,9 +145,11 @@ class Supervisor:
 
     def _changed(self, task: Task, applied: Applied) -> None:
         """What may have to be decided anew: the task, those that wait for it or stand below it, and, once anything is
-        given back, those that were short of a budget."""
-        self._mark(task.id)
+        given back, those that were short of a budget. An order, a claim or a journal's line calls for nothing new."""
         kind = applied.record.type if applied.record is not None else ""
+        if kind in _NO_NEWS and not applied.ignored and not _asks(task, applied):
+            return
+        self._mark(task.id)
         if kind in ("task.control", "task.final"):
             for name in (*task.dependents, *_below(self.board, task)):
                 self._mark(name)
@@ -223,10 +225,9 @@ class Supervisor:
             if not self.leading.is_set():
                 return
             self._wake.clear()
-            todo, self._dirty = self._dirty, {}
-            for name in todo:
-                task = self.board.tasks.get(name)  # None: its tombstone has had its time
-                if task is not None and not self._busy[name]:
+            for name in [name for name in self._dirty if name not in self._busy]:
+                del self._dirty[name]
+                if (task := self.board.tasks.get(name)) is not None:  # None: its tombstone has had its time
                     self._decide_one(task)
             for role in self._crew:
                 self._fill(role)
@@ -275,18 +276,21 @@ class Supervisor:
             stored = await self._publish(task, command)
             if isinstance(stored, Written):
                 await self._has_folded(stored.seq)
-            elif not isinstance(command, Release | Revoke):
-                self.leading.clear()
+            else:
+                self._mark(task.id)
+                if not isinstance(command, Release | Revoke):
+                    self.leading.clear()
         except BusError as error:
             log.warning("decision not stored", task=task.id, command=type(command).__name__, error=str(error))
             await asyncio.sleep(0.5)
+            self._mark(task.id)
         finally:
             if isinstance(command, Order):
                 self._room.kept(task.id, command.step)
             self._busy[task.id] -= 1
             if not self._busy[task.id]:
                 del self._busy[task.id]
-            self._mark(task.id)
+            self._wake.set()
 
     async def _publish(self, task: Task, command: Command) -> Written | Conflict:
         if isinstance(command, End):
@@ -344,6 +348,15 @@ class Supervisor:
 
 _GIVES_BACK = ("step.done", "step.failed", "step.waiting", "step.released", "step.revoked", "task.final")
 """Records after which a budget may have more left than before."""
+
+
+_NO_NEWS = ("step.order", "step.claimed", "step.journal", "step.granted", "artifact", "gate.request")
+
+
+def _asks(task: Task, applied: Applied) -> bool:
+    """Whether an owner asks for more with this record."""
+    step = task.steps.get((applied.record.step if applied.record is not None else None) or "")
+    return step is not None and step.asks is not None
 
 
 def _below(board: Board, task: Task) -> Iterator[str]:

@@ -16,7 +16,14 @@ from typing import Any
 from . import _calls, _effects, _gates, _money, _owning, _results
 from ._export import BadExport, Export, Message, read_lines, write_lines
 from ._record import BadRecord, Rec, address, read
-from ._rules import NOT_PROVEN, NOT_PROVEN_OF_A_TASK, NOT_PROVEN_WITHOUT_LOG, ONLY_WITH_LOG, RULES
+from ._rules import (
+    NOT_PROVEN,
+    NOT_PROVEN_OF_A_TASK,
+    NOT_PROVEN_WITHOUT_LOG,
+    NOT_PROVEN_WITHOUT_ROLES,
+    ONLY_WITH_LOG,
+    RULES,
+)
 from ._state import History, Settings, Violation
 
 __all__ = [
@@ -28,6 +35,8 @@ __all__ = [
     "Settings",
     "Violation",
     "audit",
+    "check",
+    "describe",
     "main",
     "read_lines",
     "write_lines",
@@ -69,11 +78,14 @@ def audit(
         _effects.joined(h, effects)
     broken = {violation.rule for violation in h.violations}
     checked = [rule for rule in RULES if effects is not None or rule not in ONLY_WITH_LOG]
+    unproven = [*NOT_PROVEN]
     if settings.unfinished:
         checked.remove("ended")
-    unproven = [*NOT_PROVEN]
     if not settings.whole_board:
+        checked.remove("limit")
         unproven.append(NOT_PROVEN_OF_A_TASK)
+    elif not settings.roles:
+        unproven.append(NOT_PROVEN_WITHOUT_ROLES)
     if effects is None:
         unproven.append(NOT_PROVEN_WITHOUT_LOG)
     if settings.unfinished:
@@ -150,6 +162,23 @@ def _control(h: History, subject: str, rec: Rec) -> None:
         _money.limits(h, rec)
 
 
+def check(
+    export: Export,
+    given: dict[str, Any],
+    *,
+    effects: Iterable[dict[str, Any]] | None = None,
+    unfinished: bool = False,
+) -> Report:
+    """Check an export. `given` are fields of `Settings`. Raises `TypeError` for one that is not."""
+    settings = Settings(**given)
+    whole = export.scope == "board"
+    return audit(
+        export.messages,
+        settings.but(whole_board=whole, unfinished=settings.unfinished or unfinished),
+        effects=effects,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """`audit FILE [--effects FILE] [--limits FILE] [--unfinished]`: 0 when no rule is broken, 1 when one is, 2 when the
     file cannot be used."""
@@ -164,10 +193,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open(options.file, encoding="utf-8", newline="\n") as lines:
             export = read_lines(lines)
-        settings = Settings()
+        given = {}
         if options.settings:
             with open(options.settings, encoding="utf-8") as text:
-                settings = Settings(**json.load(text))
+                given = dict(json.load(text))
         effects = None
         if options.effects:
             with open(options.effects, encoding="utf-8") as lines:
@@ -175,9 +204,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, TypeError) as error:
         print(f"audit: {options.file}: {error}", file=sys.stderr)
         return 2
-    whole = export.scope == "board"
-    settings = settings.but(whole_board=whole, unfinished=settings.unfinished or options.unfinished)
-    report = audit(export.messages, settings, effects=effects)
+    try:
+        report = check(export, given, effects=effects, unfinished=options.unfinished)
+    except TypeError as error:
+        print(f"audit: {options.settings}: {error}", file=sys.stderr)
+        return 2
     for line in describe(report, export):
         print(line)
     return 1 if report.violations else 0

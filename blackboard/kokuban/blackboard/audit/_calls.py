@@ -76,7 +76,12 @@ def _bought_twice(h: History, where: str, step: Step, call: Call) -> None:
 
 def _blindly_repeated(h: History, where: str, step: Step, call: Call) -> None:
     """A call with an effect whose other side honours no key may not be begun again while its outcome is unknown."""
-    if call.kind != "tool" or h.settings.effects.get(call.tool) != "other":
+    effect = h.settings.effects.get(call.tool)
+    known = {before.key for before in step.calls if before.settled}
+    for before in step.calls if call.kind == "tool" and effect == "keyed" else ():
+        if before.tool == call.tool and before.fence != call.fence and before.key not in {*known, call.key}:
+            h.wrong("in-doubt", call.seq, f"{where}: {before.key} was begun at {before.seq}; now it has another key")
+    if call.kind != "tool" or effect != "other":
         return
     for before in step.calls:
         if before.kind == "tool" and before.tool == call.tool and not before.settled:

@@ -219,6 +219,11 @@ def _taken_back(h: History, task: Task, step: Step, rec: Rec) -> None:
     h.count(f"steps {step.status}")
 
 
+def _failed(h: History, name: str) -> bool:
+    other = h.tasks.get(name)
+    return other is not None and (other.archived or (other.final is not None and other.final.body["state"] != "done"))
+
+
 def final(h: History, task: Task, rec: Rec) -> None:
     """The end of a task."""
     if not decided(h, task, rec):
@@ -236,12 +241,10 @@ def final(h: History, task: Task, rec: Rec) -> None:
     if state == "cancelled" and not any(t.cancel for t in h.ancestors(task)) and h.settings.whole_board:
         h.wrong("cancel", rec.seq, f"task {task.id} ended cancelled, and nobody had asked for it")
     if state == "dependency_failed" and h.settings.whole_board:
-        ends = [h.tasks[n].final for n in task.spec.list("after") if n in h.tasks and not h.tasks[n].archived]
-        if not any(end is not None and end.body.get("state") != "done" for end in ends) and len(ends) == len(
-            task.spec.list("after")
-        ):
+        others = [*task.spec.list("after"), *(above.id for above in h.ancestors(task)[1:])]
+        if not any(_failed(h, name) for name in others):
             h.wrong(
-                "dependency", rec.seq, f"task {task.id} ended dependency_failed; no task that it follows had failed"
+                "dependency", rec.seq, f"task {task.id} ended dependency_failed; nothing that it hangs on had failed"
             )
     _money.ended(h, task, rec)
     task.final = rec

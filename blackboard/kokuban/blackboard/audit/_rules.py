@@ -46,3 +46,4 @@ NOT_PROVEN = (
 )
 NOT_PROVEN_OF_A_TASK = "limits and budgets across tasks: they need an export of the whole board"
 NOT_PROVEN_WITHOUT_LOG = "what tools did outside: that needs the log of the other side (--effects)"
+NOT_PROVEN_WITHOUT_ROLES = "limits that are not on the board but in contracts or options: name them (--settings)"

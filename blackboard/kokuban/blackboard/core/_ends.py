@@ -7,9 +7,9 @@ import itertools
 import msgspec
 from msgspec.structs import replace
 
-from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored, book, move
-from kokuban.blackboard.core.state import Board, Step, Task
-from kokuban.schemas import Final, Record, TaskSpec, Tombstone, Usage, subjects
+from kokuban.blackboard.core._context import Applied, Ignored, Stored
+from kokuban.blackboard.core.state import Board, Task
+from kokuban.schemas import Final, Record, TaskSpec, Tombstone, Usage
 
 ARCHIVED = "(archived)"
 """The goal of a task of which only the tombstone is left."""
@@ -33,23 +33,35 @@ def tombstone(board: Board, task_id: str, message: Stored, record: Record) -> Ap
     spec = TaskSpec(ARCHIVED, _NO_CONTENT, key=body.key, tenant=body.tenant)
     task = Task(task_id, spec, body.spec, message.time, record.principal or "", last_seq=message.seq)
     task.final, task.final_seq = Final(body.state, body.reason, usage=body.usage), body.final
-    task.final_time, task.tombstone, task.dropped, task.parent = message.time, body, body.dropped, record.parent
+    task.final_time, task.tombstone, task.dropped = message.time, body, body.dropped
+    task.parent = parent_of(board, task_id, record.parent)
+    was = Usage()
     if known is not None and known.tombstone is None:
-        for step in known.steps.values():
-            if step.running:
-                move(
-                    Context(board, known, step, 0, message, record, subjects.Address("spec", task_id)), step, "revoked"
-                )
-        task.usage, task.tree_usage = known.usage, known.tree_usage
+        was, task.tree_usage = known.usage, known.tree_usage
         task.children, task.dependents = known.children, known.dependents
+        for step in known.steps.values():
+            board.running[step.role] -= step.running
+            board.under_way.pop((task_id, step.id), None)
     board.tasks[task_id] = task
-    book(board, task, Step("", ""), _difference(body.usage, task.usage))
+    task.usage = body.usage
+    _account(board, task, was, body.usage)
     above = board.tasks.get(task.parent or "")
     if above is not None and task_id not in above.children:
         above.children.append(task_id)
     if body.keep_seconds:
         board.tombstones[task_id] = message.time + body.keep_seconds
     return Applied(task, record)
+
+
+def parent_of(board: Board, task_id: str, named: str | None) -> str | None:
+    """The task above this one, unless the two would stand above each other."""
+    above = named
+    while above is not None:
+        if above == task_id:
+            return None
+        task = board.tasks.get(above)
+        above = task.parent if task is not None else None
+    return named
 
 
 def is_forgotten(task: Task, now: float) -> bool:
@@ -62,7 +74,7 @@ def remove(board: Board, task_id: str) -> None:
     """Take away a task whose tombstone is forgotten: what it has cost counts no longer either."""
     board.tombstones.pop(task_id, None)
     task = board.tasks.pop(task_id)
-    board.spent[task.tenant] = _difference(board.spent.get(task.tenant, Usage()), task.usage)
+    board.spent[task.tenant] = _exchanged(board.spent.get(task.tenant, Usage()), task.usage, Usage())
     above = board.tasks.get(task.parent or "")
     if above is not None and task_id in above.children:
         above.children.remove(task_id)
@@ -97,14 +109,28 @@ def _is_open(board: Board, name: str) -> bool:
     return task is not None and task.final is None
 
 
-def _difference(whole: Usage, part: Usage) -> Usage:
-    """What is in `whole` and not in `part`, never below zero."""
-    return Usage(
-        max(0, whole.input_tokens - part.input_tokens),
-        max(0, whole.output_tokens - part.output_tokens),
-        max(0, whole.model_calls - part.model_calls),
-        max(0, whole.tool_calls - part.tool_calls),
-        whole.estimated and not part.estimated,
-        max(0, whole.micros - part.micros),
-        max(0, whole.seconds - part.seconds),
+def _account(board: Board, task: Task, was: Usage, now: Usage) -> None:
+    """Count what the task has cost as `now`, where it was counted as `was`: for itself, the tasks above, its tenant."""
+    above: Task | None = task
+    while above is not None:
+        above.tree_usage = _exchanged(above.tree_usage, was, now)
+        above = board.tasks.get(above.parent or "")
+    board.spent[task.tenant] = _exchanged(board.spent.get(task.tenant, Usage()), was, now)
+
+
+def _exchanged(whole: Usage, was: Usage, now: Usage) -> Usage:
+    """The whole with one of its parts replaced."""
+    if whole == was:
+        return now
+    return (
+        Usage(
+            max(0, whole.input_tokens - was.input_tokens),
+            max(0, whole.output_tokens - was.output_tokens),
+            max(0, whole.model_calls - was.model_calls),
+            max(0, whole.tool_calls - was.tool_calls),
+            whole.estimated,
+            max(0, whole.micros - was.micros),
+            max(0, whole.seconds - was.seconds),
+        )
+        + now
     )

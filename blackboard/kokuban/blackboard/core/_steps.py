@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from kokuban.blackboard.core._context import (
     Applied,
@@ -30,7 +31,6 @@ from kokuban.schemas import (
     Released,
     Result,
     Revoked,
-    Usage,
     Verdict,
     Waiting,
     WorkOrder,
@@ -53,7 +53,7 @@ def order(at: Context) -> Applied:
     if at.record.attempt != step.attempt + 1:
         raise Ignored(f"attempt {at.record.attempt} does not follow {step.attempt}")
     at.task.steps[step.id] = step
-    step.attempt, step.order = at.record.attempt, body
+    step.attempt, step.order = at.record.attempt, replace(body, inputs=_known(at.task, body.inputs))
     step.order_seq = at.message.seq
     step.fence, step.worker, step.reasons, step.why, step.failure, step.opened = 0, "", (), "", None, None
     step.granted, step.asks, step.gate, step.revoked = None, None, "", None
@@ -61,6 +61,12 @@ def order(at: Context) -> Applied:
         step.begun = step.usage
     move(at, step, "ordered")
     return Applied(at.task, at.record)
+
+
+def _known(task: Task, refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    """The same references, as the very objects that the artifacts have: compared again and again, and kept once."""
+    artifacts = task.artifacts
+    return tuple(a.ref if (a := artifacts.get(ref.digest)) is not None and a.ref == ref else ref for ref in refs)
 
 
 def claimed(at: Context) -> Applied:

@@ -26,13 +26,13 @@ def spec(board: Board, task_id: str, message: Stored, record: Record) -> Applied
     assert isinstance(body, TaskSpec)
     task = Task(task_id, body, message.seq, message.time, record.principal or "", last_seq=message.seq)
     task.last_time = message.time
-    task.parent = record.parent
+    task.parent = _ends.parent_of(board, task_id, record.parent)
     task.admissible = board.intake is None or board.intake.open
     if body.deadline_seconds is not None:
         task.deadline = message.time + body.deadline_seconds
     board.tasks[task_id] = task
-    if record.parent in board.tasks:
-        board.tasks[record.parent].children.append(task_id)
+    if task.parent in board.tasks:
+        board.tasks[task.parent].children.append(task_id)
     for earlier in body.after:
         if earlier in board.tasks:
             board.tasks[earlier].dependents.append(task_id)

@@ -159,9 +159,7 @@ def _add(
 ) -> tuple[Moment, ...]:
     """Count it at the end of its grain, never before `at`."""
     grain = window_seconds / GRAINS
-    end = math.ceil(at / grain) * grain
-    if end < at:  # by the rounding of floats
-        end += grain
+    end = max(at, math.ceil(at / grain) * grain)  # floats round both ways
     for n, moment in enumerate(window):
         if moment.at == end:
             sums = Moment(end, moment.requests + requests, moment.tokens + tokens)

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import nats
@@ -22,6 +22,8 @@ from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
 from kokuban.blackboard.core.fold import Stored
+from kokuban.blackboard.wire._acks import Ack as Ack
+from kokuban.blackboard.wire._acks import read_ack
 from kokuban.blackboard.wire._address import is_address, is_unwelcome, reason, without_password
 from kokuban.blackboard.wire._credentials import Credential, CredentialError, load_credential
 from kokuban.blackboard.wire._errors import BusError as BusError
@@ -41,30 +43,6 @@ MARGIN_BYTES = 4_096
 
 T = TypeVar("T")
 log = structlog.get_logger("kokuban.bus")
-
-
-class Ack(NamedTuple):
-    """The server's answer to a publish: `code` 0 and the stored sequence, or its error code and description."""
-
-    seq: int
-    duplicate: bool = False
-    code: int = 0
-    description: str = ""
-
-
-class _Error(msgspec.Struct):
-    err_code: int = 0
-    description: str = ""
-    code: int = 0
-
-
-class _PubAck(msgspec.Struct):
-    seq: int = 0
-    duplicate: bool = False
-    error: _Error | None = None
-
-
-_ack_decoder = msgspec.json.Decoder(_PubAck)
 
 
 class Bus:
@@ -247,10 +225,7 @@ class Bus:
         """Publish to the stream and wait for its answer. A refusal is in the `Ack`, not an exception.
         Raises `TooLarge` (not sent), `NoAnswer` (unknown), `Unavailable` and `Forbidden` (not landed)."""
         message = await self.request(subject, data, headers=headers, timeout=timeout)
-        ack = _ack_decoder.decode(message.data)
-        if ack.error is not None:
-            return Ack(0, False, ack.error.err_code or ack.error.code, ack.error.description)
-        return Ack(ack.seq, ack.duplicate)
+        return read_ack(message.data)
 
     async def hint(self, subject: str, data: bytes) -> None:
         """Publish on core NATS without an answer. May be lost; dropped while disconnected."""
@@ -273,7 +248,7 @@ class Bus:
         """A plain core subscription; call `.unsubscribe()` on what it returns. Raises `Forbidden`."""
         return await self._subscribe(subject, callback, pending_bytes_limit=0, pending_msgs_limit=0)
 
-    async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], **limits: int) -> Any:
+    async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], **limits: Any) -> Any:
         if self._credential is None:
             return await self._nats.subscribe(subject, cb=callback, **limits)
         self._refused.discard(subject.lower())

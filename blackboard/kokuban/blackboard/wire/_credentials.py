@@ -83,7 +83,7 @@ def load_credential(path: Path) -> Credential:
     try:
         if seed is None:
             raise ValueError
-        named = dict(found.groups() for line in text.splitlines() if (found := _LINE.fullmatch(line)))
+        named = {found[1]: found[2] for line in text.splitlines() if (found := _LINE.fullmatch(line))}
         credential = Credential(path.absolute(), seed[0], named.get("user", ""), named.get("tenant", ""))
         _check_sum(credential.seed)
     except ImportError as error:

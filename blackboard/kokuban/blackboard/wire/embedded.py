@@ -26,6 +26,7 @@ from kokuban.blackboard.wire._credentials import (
     Credential,
     CredentialError,
 )
+from kokuban.blackboard.wire._protect import jetstream_answers, protect
 from kokuban.blackboard.wire._server_binary import EmbeddedServerError, ServerBinary, find_server
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "die_with_parent",
     "find_server",
     "running_server",
+    "store_credential",
 ]
 
 _HOST = "127.0.0.1"
@@ -162,7 +164,7 @@ class EmbeddedServer:
             if self._lock is None:
                 self._lock = await _take_lock(self._store)
             if self._protected:
-                self._keeper = await asyncio.to_thread(_protect, self._store, self._crew)
+                self._keeper = await asyncio.to_thread(protect, self._store, self._crew)
             await self._launch(self._binary, self._lock)
         except CredentialError as error:
             await self.stop(grace_seconds=0)
@@ -274,7 +276,7 @@ class EmbeddedServer:
                 for ports_file in self._store.glob("*.ports"):
                     with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
                         port = int(json.loads(ports_file.read_bytes())["nats"][0].rpartition(":")[2])
-                        if await _jetstream_answers(port, self._keeper):
+                        if await jetstream_answers(_HOST, port, self._keeper):
                             return port
                 await asyncio.wait({ended}, timeout=0.005)
             raise ConnectionResetError(f"nats-server ended with code {ended.result()}")
@@ -307,6 +309,17 @@ def running_server(store: Path) -> RunningServer | None:
     finally:
         os.close(fd)
     return None
+
+
+def store_credential(url: str, user: str, store: Path = Path(".kokuban")) -> Path | None:
+    """The file of `user`'s credential in `store`, if it is the server of that store, on this machine, that is asked at
+    `url`; else None. So what runs in the folder of a store needs no name for it."""
+    own = store / CREDENTIALS / DEFAULT_TENANT / f"{user}{SUFFIX}"
+    if not own.is_file():
+        return None
+    server = running_server(store)
+    asked = url.replace("localhost", _HOST).rstrip("/")
+    return own.absolute() if server is not None and server.url == asked else None
 
 
 async def _take_lock(store: Path) -> int:
@@ -345,44 +358,6 @@ def _in_use(store: Path, holder: RunningServer) -> str:
         f"the store folder {store} is in use by the nats-server with process id {holder.pid} at {holder.url}; "
         f"use that one with --nats {holder.url}, stop it, or choose another folder"
     )
-
-
-def _protect(store: Path, crew: Crew | None) -> Credential:
-    """Make or read this store's secrets and write the accounts; the credential of the supervisor."""
-    from kokuban.blackboard.wire._auth import board_account, ensure_credentials
-    from kokuban.blackboard.wire._names import PERSON
-    from kokuban.schemas.contracts import builtin_crew
-
-    layout = ensure_credentials(
-        store / CREDENTIALS, crew or builtin_crew(), tenants=[DEFAULT_TENANT], approvers=[PERSON]
-    )
-    # A store from the time before it was protected: its board belongs to the account that has no name.
-    before, now = store / "jetstream" / "$G", store / "jetstream" / board_account(DEFAULT_TENANT)
-    if before.is_dir() and not now.exists():
-        before.rename(now)
-    return layout.tenants[DEFAULT_TENANT]["supervisor"]
-
-
-async def _jetstream_answers(port: int, keeper: Credential | None) -> bool:
-    # A dozen lines of the protocol instead of a client: no reconnects or callbacks, and no 110 ms import.
-    reader, writer = await asyncio.open_connection(_HOST, port)
-    try:
-        info = json.loads((await reader.readline()).removeprefix(b"INFO "))
-        inbox = f"{keeper.inbox if keeper else '_INBOX'}.ready"
-        hello: dict[str, object] = {"verbose": False, "headers": True, "no_responders": True}
-        if keeper is not None:
-            hello |= {"nkey": keeper.public_key, "sig": keeper.sign(info["nonce"])}
-        writer.write(f"CONNECT {json.dumps(hello)}\r\nSUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\n".encode())
-        while line := await reader.readline():
-            if line.startswith(b"PING"):
-                writer.write(b"PONG\r\n")
-            elif line.startswith(b"MSG "):
-                return "error" not in json.loads(await reader.readexactly(int(line.split()[-1])))
-            elif line.startswith((b"HMSG ", b"-ERR")):
-                return False
-        return False
-    finally:
-        writer.close()
 
 
 def die_with_parent(signum: signal.Signals) -> Callable[[], None] | None:

@@ -50,7 +50,7 @@ class Examination:
         async def kept() -> bool:
             return bool(self.one.proxy.kept)
 
-        await eventually(kept, f"no commit of step {step} was sent", seconds=60)
+        await self.leader.eventually(kept, f"no commit of step {step} was sent", work=True)
         return seq
 
     async def answered(self, order: int, *wanted: str, by: Sequence[Instance] = ()) -> str:
@@ -60,7 +60,7 @@ class Examination:
             said = [word for one in by or (self.one,) for word in answers(one.proxy.sent, order)]
             return next((word for word in said if word in wanted), None)
 
-        return await eventually(look, f"the order at {order} was not answered with {' or '.join(wanted)}")
+        return await self.leader.eventually(look, f"the order at {order} was not answered with {' or '.join(wanted)}")
 
     async def exactly(self, step: str, *types: str) -> None:
         """Check what stands on a step's register."""
@@ -189,7 +189,7 @@ async def contends(exam: Examination) -> str:
         async def both_claim() -> bool:
             return all(instance.proxy.kept for instance in both)
 
-        await eventually(both_claim, "of two instances with a free slot each, not both took an order")
+        await exam.leader.eventually(both_claim, "of two instances with a free slot each, not both took an order")
         for instance in both:
             await instance.proxy.let_go()
         await exam.leader.end("contested")
@@ -272,10 +272,11 @@ async def examine(
     checks: Sequence[Check] = CHECKS,
     *,
     protected: bool = False,
+    patience_seconds: float = 20.0,
 ) -> AsyncIterator[Outcome]:
     """Run the program `command` in the folder `place` through the checks, each with an outcome; `home` is for the
-    server's store and the program's logs. On a `protected` server it gets its role's credential and no other. Raises
-    `EmbeddedServerError`, `BusError`, `OSError` (no such program)."""
+    server's store and the program's logs. On a `protected` server it gets its role's credential and no other. What it should
+    do at once is waited for `patience_seconds`. Raises `EmbeddedServerError`, `BusError`, `OSError` (no such program)."""
     async with AsyncExitStack() as stack:
         contract = folder.contract
         crew = {**builtin_crew(), contract.role: contract}
@@ -284,7 +285,7 @@ async def examine(
         secret = server.credential("supervisor")
         bus = await Bus.connect(server.url, name="kokuban conformance", credentials=secret)
         await stack.enter_async_context(bus)
-        leader = Leader(bus, folder)
+        leader = Leader(bus, folder, patience_seconds)
         await leader.open()
         numbers = iter(range(1_000))
 

@@ -42,7 +42,7 @@ class Failed(Exception):
     """The program broke the rule; the message says what was seen."""
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = 20.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float) -> T:
     """The first thing that `look` finds. Raises `Failed`, saying what was waited for."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + seconds
@@ -56,10 +56,12 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str, *, seco
 
 
 class Leader:
-    """The right to decide about the one task of this board."""
+    """The right to decide about the one task of this board. `patience_seconds` is how long an answer of the program's
+    is waited for; its work may take what the contract says besides."""
 
-    def __init__(self, bus: Bus, folder: RoleFolder) -> None:
+    def __init__(self, bus: Bus, folder: RoleFolder, patience_seconds: float) -> None:
         self.bus = bus
+        self.patience_seconds = patience_seconds
         self.role = folder.contract.role
         self._folder = folder
         self._epoch = 0
@@ -149,6 +151,11 @@ class Leader:
 
     # ------------------------------------------------------------------ reading
 
+    async def eventually(self, look: Callable[[], Awaitable[T | None]], what: str, *, work: bool = False) -> T:
+        """The first thing that `look` finds. `work`: it takes the program's work. Raises `Failed`."""
+        more = self._folder.contract.limits.seconds if work else 0
+        return await eventually(look, what, seconds=self.patience_seconds + more)
+
     async def register(self, step: str) -> list[tuple[int, Record]]:
         """Every record on a step's register, with its sequence. Raises `Failed` for one that cannot be read."""
         stored = await self.bus.patiently(
@@ -169,7 +176,7 @@ class Leader:
             found = await self.register(step)
             return next(((s, r) for s, r in found if s > after and r.type == "step.claimed"), None)
 
-        return await eventually(look, f"step {step} was not claimed")
+        return await self.eventually(look, f"step {step} was not claimed")
 
     async def end(self, step: str, after: int = 0) -> tuple[int, Record]:
         """The commit or failure of a step that was stored after sequence `after`, once it is there."""
@@ -178,7 +185,7 @@ class Leader:
             found = await self.register(step)
             return next(((s, r) for s, r in found if s > after and r.type in ("step.done", "step.failed")), None)
 
-        return await eventually(look, f"step {step} did not end", seconds=60)
+        return await self.eventually(look, f"step {step} did not end", work=True)
 
     async def folded(self, step: str) -> Step:
         """The step as all records on the board say."""

@@ -1,0 +1,102 @@
+"""Both examples keep the rules of a worker, and a program that breaks one of them is found out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kokuban.console.conformance import CHECKS, BadFolder, Check, examine, read_folder
+from kokuban.console.conformance import _checks as rules
+from kokuban.schemas.contracts import InvalidContract
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "custom-role"
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+
+
+def conformance(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kokuban.console.main", "conformance", *args, "--folder", str(EXAMPLES)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("server", [(), ("--protected",)], ids=["open", "protected"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(("indexer", "--exec", "node indexer.mjs"), marks=needs_node, id="node"),
+        pytest.param(("glossarist", "--program", "glossarist:Glossarist"), id="python"),
+    ],
+)
+def test_the_examples_keep_every_rule(program: tuple[str, ...], server: tuple[str, ...]) -> None:
+    done = conformance(*program, *server)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("pass  ") == len(CHECKS)
+    assert f"{len(CHECKS)} of {len(CHECKS)} rules kept" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_wrong_usage() -> None:
+    done = conformance("indexer", "--exec", "no-such-program")
+    assert (done.returncode, "there is no program 'no-such-program'" in done.stderr) == (2, True)
+
+
+BROKEN: list[tuple[Check, str, str, str]] = [
+    (rules.takes, "attempt: record.attempt", "attempt: 7", "was not claimed|does not count|attempt 7"),
+    (rules.takes, "{ ...base, fence, derived_from", "{ ...base, fence: 1, derived_from", "does not count"),
+    (rules.takes, 'sha256: digest(body) });', 'sha256: digest(body + " ") });', "cannot be read"),
+    (rules.takes, 'answer(delivery, "+ACK")', 'answer(delivery, "+WPI")', "was not answered with"),
+    (rules.takes, "count: terms.size", "count: String(terms.size)", "term-index.count"),
+    (rules.beats, "publish(`kl.heartbeat", "void (`kl.heartbeat", "no two heartbeats"),
+    (rules.beats, "one.step, one.fence]", "one.step, 1]", "no two heartbeats"),
+    (rules.fetches, '"batch":1', '"batch":3', "with one slot it held"),
+    (rules.doubts, ".id === id) return there.seq", ".id === 0) return there.seq", "was not answered"),
+    (rules.fenced, 'if (seq !== null) await answer', "await answer", "answered the order that it had lost"),
+    (rules.fenced, '"Nats-Expected-Last-Subject-Sequence": expected, ', "", "expected claimed, released, claimed"),
+    (rules.refused, "order.reg, { ...base", "0, { ...base", "was not claimed"),
+    (rules.contends, '"Nats-Expected-Last-Subject-Sequence": expected, ', "", "register of step contested holds"),
+    (rules.restarts, "setTimeout(open, 200)", "process.exit(1)", "did not end"),
+    (rules.produces, "if (kind === undefined) return", "if (false) return", "was committed"),
+    (rules.newer, "> VERSION) return", "> VERSION + 1000) return", "whose order it cannot read"),
+    (rules.newer, """VERSION) return answer(delivery, '-NAK {"delay": 30000000000}')""",
+     'VERSION) return answer(delivery, "+TERM")', "nobody else will ever get it"),
+    (rules.ends, "process.exit(0)", "{}", "still ran 10 s after SIGTERM"),
+]  # fmt: skip
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("check", "right", "wrong", "why"), BROKEN, ids=[f"{b[0].__name__}-{n}" for n, b in enumerate(BROKEN)]
+)
+async def test_a_program_that_breaks_a_rule_is_found_out(
+    tmp_path: Path, check: Check, right: str, wrong: str, why: str
+) -> None:
+    place = tmp_path / "role"
+    shutil.copytree(EXAMPLES, place)
+    contract = place / "indexer.toml"
+    contract.write_text(contract.read_text("utf-8").replace("seconds = 60", "seconds = 2"))
+    program = place / "indexer.mjs"
+    text = program.read_text("utf-8")
+    assert text.count(right) >= 1
+    program.write_text(text.replace(right, wrong))
+    command = ["node", "indexer.mjs"]
+    async for found in examine(read_folder(place, "indexer"), command, place, tmp_path, [check], patience_seconds=4):
+        assert not found.passed
+        assert any(part in found.seen for part in why.split("|")), found.seen
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "role"
+    shutil.copytree(EXAMPLES, place)
+    (place / "samples" / "glossary.json").write_text('{"terms": 1}')
+    with pytest.raises(BadFolder, match=r"glossary\.json: glossary\.terms: "):
+        read_folder(place, "indexer")
+    (place / "samples" / "glossary.json").unlink()
+    with pytest.raises(BadFolder, match="give a sample of it"):
+        read_folder(place, "indexer")
+    with pytest.raises(BadFolder, match="there is no contract for 'poet'"):
+        read_folder(place, "poet")
+    (place / "kinds" / "glossary.json").unlink()
+    with pytest.raises(InvalidContract, match="unknown kinds glossary"):
+        read_folder(place, "glossarist")
