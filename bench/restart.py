@@ -145,6 +145,9 @@ async def archive(url: str, tasks: int) -> float:
         supervisor = Supervisor(bus, retention=Retention(finished=timedelta(0)))
         running = asyncio.create_task(supervisor.run())
         await supervisor.leading.wait()
+        check = supervisor._upkeep._check
+        if check is not None:  # nothing is removed before
+            await check.agreed.wait()
         started = time.perf_counter()
 
         async def archived() -> bool:

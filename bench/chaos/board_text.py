@@ -9,6 +9,8 @@ from kokuban.blackboard.core import Board
 
 _APART = ("last_seq", "ignored")
 """Leases expire and fillers are taken away: a fold from zero meets fewer of them."""
+_OF_OTHERS = ("children", "dependents", "tree_usage")
+"""What an archived task knows of others depends on whether their records were read before they were archived, too."""
 
 
 def board_text(board: Board) -> str:
@@ -43,5 +45,6 @@ def _plain(value: Any) -> Any:
         return sorted(map(repr, value))
     slots = getattr(value, "__dataclass_fields__", None)
     if slots is not None:
-        return [(name, _plain(getattr(value, name))) for name in slots]
+        apart = _OF_OTHERS if getattr(value, "tombstone", None) is not None else ()
+        return [(name, _plain(getattr(value, name))) for name in slots if name not in apart]
     return repr(value)

@@ -230,13 +230,16 @@ def settings() -> Settings:
 
 
 def _judged(options: Options, history: list[Message], log: Path) -> Outcome:
-    """The checker's word; its file is kept beside, for `python -I …/audit history.jsonl --effects effects.jsonl`."""
+    """The checker's word. What it needs lies in files beside, for whoever runs it by itself."""
     position = history[-1].seq if history else 0
     with (options.folder / "history.jsonl").open("w", encoding="utf-8") as file:
         for line in write_lines(history, {"scope": "board", "position": position}):
             file.write(line + "\n")
+    given = settings()
+    told = {"roles": given.roles, "steps_per_task": given.steps_per_task, "effects": given.effects}
+    (options.folder / "settings.json").write_text(json.dumps(told))
     effects = [json.loads(line) for line in log.read_text().splitlines()]
-    report: Report = audit(history, settings(), effects=effects)
+    report: Report = audit(history, given, effects=effects)
     outcome = Outcome(Counter(), report.counts, dict(report.notes), [str(v) for v in report.violations])
     outcome.rules = Counter(v.rule for v in report.violations)
     return outcome

@@ -175,18 +175,13 @@ class Attack:
     async def _fill(self) -> str:
         """The store is full for a while: nothing can be written."""
         seconds, full = self._dice.uniform(0.5, 3.0), False
+        give_up = asyncio.get_running_loop().time() + 8
         try:
-            for _ in range(1_000):
-                ack = await self.bus.publish(FILLER, secrets.token_bytes(64) * (FILLER_BYTES // 64), timeout=2)
-                if ack.code:
-                    full = True
-                    break
-            for _ in range(1_000):  # and to the last byte
-                if (await self.bus.publish(FILLER, b"x" * 512, timeout=2)).code:
-                    break
+            while not full and asyncio.get_running_loop().time() < give_up:
+                full = await self._is_refused(secrets.token_bytes(64) * (FILLER_BYTES // 64))
+            while not await self._is_refused(b"x" * 512) and asyncio.get_running_loop().time() < give_up:
+                pass  # and to the last byte
             await asyncio.sleep(seconds)
-        except BusError:
-            pass
         finally:
             for _ in range(100):
                 try:
@@ -195,6 +190,13 @@ class Attack:
                 except BusError:
                     await asyncio.sleep(0.2)
         return "full" if full else ""
+
+    async def _is_refused(self, data: bytes) -> bool:
+        try:
+            return bool((await self.bus.publish(FILLER, data, timeout=2)).code)
+        except BusError:
+            await asyncio.sleep(0.1)
+            return False
 
     async def _redeliver(self) -> str:
         """A role's consumer is lost: made anew, it delivers every order again."""

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ async def nothing_more(desk: Desk, since: int) -> None:
     """The worker wrote nothing after the release, and its order is neither acknowledged nor given back."""
     assert await desk.bus.last_seq() == since
     assert (await desk.pending())[0] == 1
+
+
+@asynccontextmanager
+async def letting_go(enough: asyncio.Event) -> AsyncIterator[None]:
+    """A program that clings to life ends with the test, however that ends."""
+    try:
+        yield
+    finally:
+        enough.set()
 
 
 class Streams(Says):
@@ -282,7 +292,7 @@ async def test_a_lost_owner_is_in_no_heartbeat(
 
     enough = asyncio.Event()
     await bus.subscribe("kl.heartbeat.coder.*", hear)
-    async with at_work(nats_server.url, tmp_path / "a", perform) as worker:
+    async with at_work(nats_server.url, tmp_path / "a", perform) as worker, letting_go(enough):
         await desk.order()
         await asyncio.wait_for(began.wait(), 10)
         await asyncio.wait_for(beats.get(), 5)
@@ -294,7 +304,6 @@ async def test_a_lost_owner_is_in_no_heartbeat(
             beats.get_nowait()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(beats.get(), 0.5)
-        enough.set()
 
 
 async def test_nothing_is_said_about_the_order_of_a_lost_step(
@@ -318,7 +327,7 @@ async def test_nothing_is_said_about_the_order_of_a_lost_step(
 
     await bus.subscribe("$JS.ACK.BOARD.coder.>", hear)
     stopped = await Stopped.listen(desk)
-    async with at_work(nats_server.url, tmp_path / "a", perform) as worker:
+    async with at_work(nats_server.url, tmp_path / "a", perform) as worker, letting_go(enough):
         await desk.order()
         await asyncio.wait_for(began.wait(), 10)
         assert await asyncio.wait_for(said.get(), 5) == b"+WPI"

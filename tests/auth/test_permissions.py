@@ -160,6 +160,30 @@ async def test_people_and_watchers_read_all_of_it(owner: Bus, enter: Enter, user
     assert (await bus.last("kb.task.t2.spec")) == seen[2]
 
 
+async def test_readers_may_be_given_up_at_any_moment(owner: Bus, enter: Enter) -> None:
+    """Also while they subscribe: the client must not lose its connection over it."""
+    await owner.publish(SPEC, b"{}")
+    client = await enter("client")
+
+    async def keep(stored: Stored) -> None:
+        pass
+
+    for turns in range(40):
+        reading = asyncio.create_task(Reader(client, keep).run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert await client.last(SPEC, timeout=2) is not None
+    for _ in range(5):
+        reader = Reader(client, keep)
+        reading = asyncio.create_task(reader.run())
+        await asyncio.wait_for(reader.caught_up.wait(), 5)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert await client.last(SPEC, timeout=2) is not None
+
+
 async def test_a_reader_that_may_not_is_told_so(owner: Bus, enter: Enter) -> None:
     async def keep(stored: Stored) -> None:
         raise AssertionError("nothing may come")

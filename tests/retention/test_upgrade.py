@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,21 @@ NEXT = VERSION + 1
 
 
 @asynccontextmanager
-async def members(folder: Path, *commands: tuple[str, ...]) -> AsyncIterator[None]:
-    """Processes of a team, each with a log of its own; killed at the end."""
+async def members(folder: Path, *commands: tuple[str, ...]) -> AsyncIterator[list[Path]]:
+    """Processes of a team, each with a log of its own, which is given; killed at the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
     environment["PYTHONPATH"] = str(Path(__file__).parents[1])
-    children = []
+    children, logs = [], []
     try:
         for command in commands:
-            with (folder / f"{command[1]}-{command[0]}.log").open("wb") as log:
+            logs.append(folder / f"{command[1]}-{command[0]}-{secrets.token_hex(3)}.log")
+            with logs[-1].open("wb") as log:
                 children.append(
                     await asyncio.create_subprocess_exec(
                         sys.executable, str(run_version.__file__), *command, env=environment, stdout=log, stderr=log
                     )
                 )
-        yield
+        yield logs
     finally:
         for child in children:
             if child.returncode is None:
@@ -77,8 +79,8 @@ async def end_of(bus: Bus, task: str) -> str | None:
 
 
 async def test_two_versions_side_by_side_and_the_older_drains(nats_server: NatsServer, tmp_path: Path) -> None:
-    """An older coder is in the middle of a step when everybody else is upgraded. It leaves the newer orders to a newer
-    coder and says so; what it commits counts."""
+    """An older coder is in the middle of a step when everybody else is upgraded, and another one is idle. That one
+    leaves the newer orders to a newer coder, and says so; what the first one commits counts."""
     url, home = nats_server.url, str(tmp_path)
     fixing = [
         {**edit(None, FIX_ADD), "when": {"role": "coder", "turn": 1}, "times": None},
@@ -98,9 +100,12 @@ async def test_two_versions_side_by_side_and_the_older_drains(nats_server: NatsS
         async with team(url, model, tmp_path / "team", roles=OTHERS):
             old = await board.submit("Fix it", workspace=source, checks=[CHECK])
             await asyncio.wait_for(asked.wait(), 30)
-        newer = [(str(NEXT), role, url, home, model) for role in ("supervisor", *OTHERS, "coder")]
-        async with members(tmp_path, *newer):
+        newer = [(str(NEXT), role, url, home, model) for role in ("supervisor", *OTHERS)]
+        idle = (str(VERSION), "coder", url, home, model)
+        async with members(tmp_path, idle, *newer) as (log, *_), AsyncExitStack() as later:
             new = await board.submit("Fix another", workspace=source, checks=[CHECK])
+            await eventually(lambda: f"schema version {NEXT} is newer" in log.read_text(), seconds=60)
+            await later.enter_async_context(members(tmp_path, (str(NEXT), "coder", url, home, model)))
             assert await eventually(lambda: end_of(bus, new), seconds=60) == "done"
             assert await end_of(bus, old) is None
             go.set()
@@ -112,9 +117,9 @@ async def test_two_versions_side_by_side_and_the_older_drains(nats_server: NatsS
         if record["type"] in ("step.claimed", "step.done") and record.get("role") == "coder"
     }
     assert wrote == {
-        (old, "step.claimed"): VERSION, (old, "step.done"): VERSION, (new, "step.claimed"): NEXT, (new, "step.done"): NEXT,
+        (old, "step.claimed"): VERSION, (old, "step.done"): VERSION,
+        (new, "step.claimed"): NEXT, (new, "step.done"): NEXT,
     }  # fmt: skip
-    assert f"schema version {NEXT} is newer" in (tmp_path / f"coder-{VERSION}.log").read_text()
 
 
 async def test_an_older_reader_leaves_newer_records_alone(nats_server: NatsServer, tmp_path: Path) -> None:

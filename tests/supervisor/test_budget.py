@@ -367,6 +367,7 @@ def test_another_scope_that_is_busy_does_not_keep_a_spent_task_open() -> None:
     world = World()
     world.limits(tenants={"a": TenantLimits(budget=Budget(tokens=900_000))}, roles={"planner": 4})
     world.submit("busy", tenant="a")
+    world.settle()
     world.submit("poor", tenant="a", budget=Budget(tokens=0))
     world.settle()
     assert ends(world) == {"busy": "", "poor": "out_of_budget"}

@@ -21,7 +21,7 @@ from kokuban.agents._owner import Assignment, Fenced, Owner, claim
 from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
-from kokuban.agents.tools import ended, left_running
+from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Ledger

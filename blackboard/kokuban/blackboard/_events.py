@@ -107,7 +107,8 @@ def events_of(applied: Applied, stored: Stored) -> list[Event]:
     more = _more(record.type, record.body, stored)
     if record.type.startswith(("gate.", "task.control")):
         more["person"] = _person(stored.subject)
-    return [Event(**{"seq": stored.seq, "time": stored.time, "event": EVENTS.get(record.type, record.type), **base, **more})]
+    name = EVENTS.get(record.type, record.type)
+    return [Event(**{"seq": stored.seq, "time": stored.time, "event": name, **base, **more})]
 
 
 def _artifact(stored: Stored, artifact: Artifact, base: dict[str, Any]) -> Event:

@@ -76,6 +76,8 @@ def _command(role: str, command: str | None, program: str | None) -> list[str]:
 async def _examine(
     folder: RoleFolder, command: list[str], place: Path, home: Path, as_json: bool, protected: bool
 ) -> int:
+    from contextlib import aclosing
+
     import msgspec
 
     from kokuban.console.conformance import CHECKS, examine
@@ -83,13 +85,14 @@ async def _examine(
     paint = Paint(sys.stdout)
     failed = 0
     try:
-        async for outcome in examine(folder, command, place, home, protected=protected):
-            failed += not outcome.passed
-            if as_json:
-                put(json_line(msgspec.json.encode(outcome._asdict())))
-                continue
-            word = paint("pass", "green") if outcome.passed else paint("FAIL", "red")
-            put(f"{word}  {outcome.rule}\n      {one_line(outcome.seen, 1_500)}")
+        async with aclosing(examine(folder, command, place, home, protected=protected)) as outcomes:
+            async for outcome in outcomes:
+                failed += not outcome.passed
+                if as_json:
+                    put(json_line(msgspec.json.encode(outcome._asdict())))
+                    continue
+                word = paint("pass", "green") if outcome.passed else paint("FAIL", "red")
+                put(f"{word}  {outcome.rule}\n      {one_line(outcome.seen, 1_500)}")
     except FileNotFoundError as error:
         raise click.UsageError(f"exec: there is no program {error.filename!r}") from error
     total = len(CHECKS)

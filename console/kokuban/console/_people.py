@@ -112,9 +112,7 @@ async def _list(task: str | None, decided: bool, as_json: bool, nats: str | None
     from kokuban.blackboard import Client
     from kokuban.console._gates import gate_json, gate_lines
 
-    async with await Client.connect(
-        nats, name="kokuban gates", credentials=credentials_of("client", nats)
-    ) as board:
+    async with await Client.connect(nats, name="kokuban gates", credentials=credentials_of("client", nats)) as board:
         found = await board.approvals(task, decided=decided)
     paint = Paint(sys.stdout)
     for approval in found:
@@ -140,9 +138,7 @@ async def _show(name: str, as_json: bool, nats: str | None) -> None:
     from kokuban.blackboard import Client
     from kokuban.console._gates import gate_json, whole_gate
 
-    async with await Client.connect(
-        nats, name="kokuban gates", credentials=credentials_of("client", nats)
-    ) as board:
+    async with await Client.connect(nats, name="kokuban gates", credentials=credentials_of("client", nats)) as board:
         approval = await find_gate(board, name)
         content: Any = None
         if approval.gate.subject is not None and not as_json:

@@ -47,11 +47,15 @@ _drain_option = click.option(
     "--keep-tombstones", callback=duration, default="90d", show_default=True, metavar="TIME",
     envvar="KOKUBAN_KEEP_TOMBSTONES", help="How long an archived task's key, end and archive stay after that.",
 )  # fmt: skip
+@click.option(
+    "--replicas", type=click.Choice(["1", "3", "5"]), default="1", show_default=True, envvar="KOKUBAN_REPLICAS",
+    help="On how many servers of a cluster the board is kept; one that has fewer is given more.",
+)  # fmt: skip
 @nats_option
 @log_options
 def supervisor(
     nats: str | None, limits: tuple[str, ...], steps_per_task: int, keep_finished: int, keep_tombstones: int,
-    log_level: str, log_format: str,
+    replicas: str, log_level: str, log_format: str,
 ) -> None:  # fmt: skip
     """Run a supervisor: it decides what is done next. Of several, one leads and the others stand by."""
     import asyncio
@@ -63,7 +67,7 @@ def supervisor(
         crew = with_limits(builtin_crew(), dict(_limit(text) for text in limits))
     except InvalidContract as error:
         raise click.UsageError(str(error)) from error
-    asyncio.run(_supervise(nats, crew, steps_per_task, keep_finished, keep_tombstones))
+    asyncio.run(_supervise(nats, crew, steps_per_task, keep_finished, keep_tombstones, int(replicas)))
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -74,7 +78,7 @@ def _limit(text: str) -> tuple[str, int]:
 
 
 async def _supervise(
-    nats: str | None, crew: Crew, steps_per_task: int, keep_finished: int, keep_tombstones: int
+    nats: str | None, crew: Crew, steps_per_task: int, keep_finished: int, keep_tombstones: int, replicas: int
 ) -> None:
     from datetime import timedelta
 
@@ -85,7 +89,7 @@ async def _supervise(
     retention = Retention(timedelta(seconds=keep_finished), timedelta(seconds=keep_tombstones))
     secret = credentials_of("supervisor", nats)
     async with await Bus.connect(nats or DEFAULT_URL, name="kokuban supervisor", credentials=secret) as bus:
-        member = Supervisor(bus, crew=crew, limits=Limits(steps_per_task), retention=retention)
+        member = Supervisor(bus, crew=crew, limits=Limits(steps_per_task), retention=retention, replicas=replicas)
         await _until_stopped(member.run(), drain=None, drain_seconds=0)
 
 

@@ -16,7 +16,7 @@ from kokuban.schemas import Allotment, Budget, Usage, WorkOrder
 from kokuban.schemas._base import MAX_COUNT
 
 Promised = Mapping[tuple[str, str], Allotment]
-"""Task and step to the allotment of an order that is being written."""
+"""Task and step to the allotment of an order, or of an answer to who asked for more, that is being written."""
 
 DIMENSIONS = ("steps", "tool_calls", "tokens", "micros", "seconds")
 _WORDS = {"steps": "model turns", "tool_calls": "tool calls", "micros": "millionths of a dollar"}
@@ -94,7 +94,9 @@ def left_for(board: Board, task: Task, promised: Promised) -> list[_Left]:
 def _held(board: Board, promised: Promised) -> dict[tuple[str, str], dict[str, int]]:
     held = {key: reserved_by(step) for key, step in board.under_way.items()}
     for key, allotment in promised.items():
-        held[key] = {d: _of(allotment, d) for d in DIMENSIONS}
+        # A promise to a step that is under way raises its allotment: what it has spent of that is not held any more.
+        so_far = _since(board.under_way[key]) if key in board.under_way else dict.fromkeys(DIMENSIONS, 0)
+        held[key] = {d: max(0, _of(allotment, d) - (0 if d == "seconds" else so_far[d])) for d in DIMENSIONS}
     return held
 
 
@@ -124,8 +126,8 @@ def carve(
             wanted[d] = max(start, _of(order.allotment, d))
             totals[d] = wanted[d] if left is None else start + min(_of(order.allotment, d) - start, left)
         if left == 0 and d in needed:
-            short = next(scope for scope in scopes if scope.amounts[d] == 0)
-            return Short(d, short.scope, not any(s.pending for s in scopes))
+            empty = [scope for scope in scopes if scope.amounts[d] == 0]
+            return Short(d, empty[0].scope, not all(scope.pending for scope in empty))
     allotment, more = Allotment(**totals), Allotment(**wanted)  # type: ignore[arg-type]
     return replace(order, allotment=allotment, more=more if more != allotment else None, budgeted=True)
 

@@ -34,7 +34,7 @@ class PayloadSweep:
         entries = await self._payloads.entries()
         old = {entry.name: entry for entry in entries if now - entry.time >= self._grace_seconds}
         if old:
-            named = await self._on_the_board()
+            named: Set[str] = await self._on_the_board()
             old = {name: entry for name, entry in old.items() if name not in named}
         if old:
             named = await self._in_archives({entry.name for entry in entries})

@@ -14,6 +14,7 @@ from kokuban.supervisor._commands import Order
 from kokuban.supervisor._wants import (
     INTEGRATE,
     PLAN,
+    RECOVERIES,
     Want,
     culprit,
     effective_plan,
@@ -24,10 +25,9 @@ from kokuban.supervisor._wants import (
 )
 
 FEEDBACK_KEPT = 3
-RECOVERIES = 5
 FEEDBACK_CHARS = 6_000
-SCARCE = ("budget", "steps", "tool_calls", "tokens", "deadline")
-"""How an attempt fails that was given too little."""
+SCARCE = {"steps": "steps", "tool_calls": "tool_calls", "tokens": "tokens", "budget": "micros", "deadline": "seconds"}
+"""How an attempt fails that was given too little, and of what."""
 
 
 class Doomed(Exception):
@@ -71,10 +71,17 @@ def next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order |
         return _redo(task, crew, _in_order(task, failure.conflict), Feedback(step.attempt, "conflict", failure.reason))
     if failure is not None and not failure.retryable:
         raise Exhausted(f"step {step.id} failed: {failure.reason}", step=step.id)
-    if failure is not None and failure.why in SCARCE and step.order.more is not None:
+    if failure is not None and _had_a_rest(step, failure.why):
         raise Doomed(f"step {step.id} had only what was left of a budget: {failure.reason}", "out_of_budget", step.id)
     reason = "refused" if step.status == "refused" else "failed"
     return _retry(task, crew, want, step, Feedback(step.attempt, reason, bounded(joined(step))))  # type: ignore[arg-type]
+
+
+def _had_a_rest(step: Step, why: str) -> bool:
+    """Whether the attempt failed for want of what a budget had cut, so that another one would have less still."""
+    assert step.order is not None
+    more, of = step.order.more, SCARCE.get(why)
+    return more is not None and of is not None and getattr(step.allotment, of) != getattr(more, of)
 
 
 def _anew(task: Task, crew: Crew, want: Want, step: Step) -> Order:

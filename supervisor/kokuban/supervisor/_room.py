@@ -11,8 +11,8 @@ from kokuban.supervisor._commands import Limits
 
 
 class Room:
-    """Counts what is under way by the board and what was promised since. `promised` are orders that are being written,
-    by task and step, with what they may spend."""
+    """Counts what is under way by the board and what was promised since. `promised` are orders, and answers to owners
+    that asked for more, that are being written: by task and step, with what they may spend."""
 
     def __init__(self, board: Board, limits: Limits) -> None:
         self.promised: dict[tuple[str, str], Allotment] = {}

@@ -21,6 +21,7 @@ from kokuban.schemas.kinds import decode_artifact
 
 PLAN, INTEGRATE = RESERVED
 PATCHES = ("patch",)
+RECOVERIES = 5
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -114,6 +115,8 @@ def given_up(task: Task, planned: PlanStep, want: Want) -> bool:
     last = step.order.tries + 1 >= task.spec.attempts
     if step.status == "done":
         return last and failed_verdict(task, step.id) is not None
+    if step.status == "released":
+        return last if step.why == "deadline" else step.why != "replaced" and step.order.recoveries >= RECOVERIES
     return step.status in ("failed", "refused") and (last or (step.failure is not None and not step.failure.retryable))
 
 

@@ -67,8 +67,8 @@ def _ends_from_outside(board: Board, task: Task, now: float) -> None:
         raise Doomed("the store was above its high-water mark: no new task was taken", "refused")
     if task.parent is not None:
         parent = board.tasks.get(task.parent)
-        if parent is None:
-            raise Doomed(f"its parent, task {task.parent}, is not on the board", "refused")
+        if parent is None or parent.spec_seq > task.spec_seq:
+            raise Doomed(f"its parent, task {task.parent}, was not on the board before it", "refused")
         if parent.final is not None and parent.final_seq < task.spec_seq:
             raise Doomed(f"its parent, task {task.parent}, had ended before it was submitted", "refused")
         for above in lineage(board, parent):
@@ -79,8 +79,8 @@ def _ends_from_outside(board: Board, task: Task, now: float) -> None:
                 raise Doomed(f"task {above.id} above it has ended: {above.final.state}", state)
     for earlier in task.spec.after:
         needed = board.tasks.get(earlier)
-        if needed is None or earlier == task.id:
-            raise Doomed(f"after: there is no task {earlier!r} to wait for", "refused")
+        if needed is None or needed.spec_seq >= task.spec_seq:  # a later one could wait for this one
+            raise Doomed(f"after: there was no task {earlier!r} to wait for", "refused")
         if needed.final is not None and needed.final.state != "done":
             raise Doomed(f"task {earlier}, which it follows, has ended: {needed.final.state}", "dependency_failed")
 
@@ -107,7 +107,9 @@ def _decide(board: Board, task: Task, crew: Crew, now: float, promised: Promised
     commands: list[Command] = list(_gates.decisions(task, now, known_steps(task, crew)))
     commands += [Ask(role, _gates.about(task, ref)) for role, ref in goal.asks]
     commands += [command for step in task.steps.values() if step.running for command in _overdue(step, now)]
-    commands += [command for step in task.steps.values() for command in _answer(board, task, step, promised)]
+    answers = list(_answers(board, task, promised))
+    promised = {**promised, **{(task.id, answer.step): answer.allotment for answer in answers}}
+    commands += answers
     if plan is not None:
         commands += _replaced(task, known_steps(task, crew))
     orders: dict[str, tuple[Order, Want]] = {}
@@ -159,9 +161,13 @@ def _order_or_plan(task: Task, crew: Crew, want: Want, step: Step | None) -> Ord
         return order_for(task, crew, again, task.steps[PLAN], tries=0, recoveries=0)
 
 
-def _answer(board: Board, task: Task, step: Step, promised: Promised) -> Iterable[Command]:
-    if step.status == "claimed" and step.asks is not None and not step.moved:
-        yield Allow(step.id, step.role, step.fence, grant(board, task, step, promised))
+def _answers(board: Board, task: Task, promised: Promised) -> Iterable[Allow]:
+    """What owners that asked for more get: each answer counts for the next one."""
+    given = dict(promised)
+    for step in task.steps.values():
+        if step.status == "claimed" and step.asks is not None and not step.moved:
+            given[(task.id, step.id)] = grant(board, task, step, given)
+            yield Allow(step.id, step.role, step.fence, given[(task.id, step.id)])
 
 
 def _replaced(task: Task, known: set[str]) -> Iterable[Command]:

@@ -21,7 +21,7 @@ from kokuban.schemas.contracts import Crew, builtin_crew
 from kokuban.supervisor._agenda import Agenda
 from kokuban.supervisor._archive import Retention
 from kokuban.supervisor._budget import Short
-from kokuban.supervisor._commands import Command, End, Limits, Offer, Order, Release, Revoke
+from kokuban.supervisor._commands import Allow, Command, End, Limits, Offer, Order, Release, Revoke
 from kokuban.supervisor._lease import TTL_SECONDS, Leadership
 from kokuban.supervisor._publish import record_of, text_of
 from kokuban.supervisor._room import Room
@@ -42,7 +42,7 @@ class Supervisor:
     `limits` bound what is under way; `crew` are the role contracts, the five built-in ones by default. A step is taken
     back when its worker has not been heard for `silence_seconds` (workers speak every second); another supervisor leads
     once the leader has not renewed its lease for `lease_seconds` (at least 1). `retention` says how long what is over
-    stays.
+    stays; `replicas`, on how many servers of a cluster the board is kept, at least.
     """
 
     def __init__(
@@ -55,9 +55,11 @@ class Supervisor:
         lease_seconds: int = TTL_SECONDS,
         retention: Retention | None = None,
         snapshot_every: int = EVERY_RECORDS,
+        replicas: int = 1,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
+        self._replicas = replicas
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
         self.board = Board(slim=True)
         self.leading = asyncio.Event()
@@ -88,7 +90,7 @@ class Supervisor:
         """Set up the board, fold it, lead when the lease is free. Raises `BusError` when the connection is lost for
         good, and `SnapshotWrong` when the log contradicts the snapshot that this began with; whatever was decided until
         then is on the board."""
-        await ensure_board(self._bus)
+        await ensure_board(self._bus, replicas=self._replicas)
         await ensure_roles(self._bus, self._crew)
         if await self._upkeep.restore():
             self._reader.position = self.board.last_seq
@@ -237,6 +239,8 @@ class Supervisor:
         commands, offers = decide(self.board, task, self._crew, now, self._room.promised)
         self._agenda.put(task, offers, self.board.limits.weights, now)
         for command in commands:
+            if isinstance(command, Allow):
+                self._room.promise(task.id, command.step, command.role, command.allotment)
             self._start(task, command)
 
     def _fill(self, role: str) -> None:
@@ -266,37 +270,44 @@ class Supervisor:
 
     def _start(self, task: Task, command: Command) -> None:
         self._busy[task.id] += 1
-        carrying = asyncio.create_task(self._carry_out(task, command))
+        # Of the leadership that decided it: what waits to be written must not come under the epoch of a later one.
+        epoch = self._leadership.epochs[subjects.shard(task.id)]
+        carrying = asyncio.create_task(self._carry_out(task, command, epoch))
         self._running.add(carrying)
         carrying.add_done_callback(self._running.discard)
 
-    async def _carry_out(self, task: Task, command: Command) -> None:
+    async def _carry_out(self, task: Task, command: Command, epoch: int) -> None:
         """Publish one command and wait until it is folded: until then its task is not decided about again."""
         try:
-            stored = await self._publish(task, command)
+            stored = await self._publish(task, command, epoch)
             if isinstance(stored, Written):
                 await self._has_folded(stored.seq)
             else:
                 self._mark(task.id)
-                if not isinstance(command, Release | Revoke):
-                    self.leading.clear()
+                self._step_down(task, command, epoch)
         except BusError as error:
             log.warning("decision not stored", task=task.id, command=type(command).__name__, error=str(error))
+            if error.landed is None:  # it may still be on its way: with new epochs it comes too late
+                self._step_down(task, command, epoch)
             await asyncio.sleep(0.5)
             self._mark(task.id)
         finally:
-            if isinstance(command, Order):
+            if isinstance(command, Order | Allow):
                 self._room.kept(task.id, command.step)
             self._busy[task.id] -= 1
             if not self._busy[task.id]:
                 del self._busy[task.id]
             self._wake.set()
 
-    async def _publish(self, task: Task, command: Command) -> Written | Conflict:
+    def _step_down(self, task: Task, command: Command, epoch: int) -> None:
+        """Lead no more, unless a register fenced the command, or an earlier leadership of ours had decided it."""
+        if not isinstance(command, Release | Revoke) and epoch == self._leadership.epochs[subjects.shard(task.id)]:
+            self.leading.clear()
+
+    async def _publish(self, task: Task, command: Command, epoch: int) -> Written | Conflict:
         if isinstance(command, End):
             command = await self._confirmed(task, command)
         op, shard = secrets.token_hex(12), subjects.shard(task.id)
-        epoch = self._leadership.epochs[shard]
         draft = record_of(task, command, op=op, worker=self.id, time=self._clock.stamp(), epoch=epoch)
         step = {} if isinstance(command, End) else {"step": getattr(command, "step", "")}
         log.info(draft.kind, task=task.id, **step, text=text_of(command)[:200])

@@ -8,7 +8,6 @@ from kokuban.agents.tools._contained import Contained
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
-from kokuban.agents.tools._threads import ended, left_running
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.code import WRITE_CODE
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
@@ -47,9 +46,7 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "canonical",
-    "ended",
     "execute",
-    "left_running",
     "passages",
     "protected",
     "rank",

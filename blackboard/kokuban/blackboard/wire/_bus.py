@@ -253,14 +253,23 @@ class Bus:
             return await self._nats.subscribe(subject, cb=callback, **limits)
         self._refused.discard(subject.lower())
         subscription = await self._nats.subscribe(subject, cb=callback, **limits)
-        try:
-            await self._nats._flush_pending(force_flush=True)  # else the client's ping overtakes the subscription
-            await self._nats.flush(5)  # a refusal comes before the answer to this
-        except (OSError, nats.errors.Error) as error:
-            raise NoAnswer(f"{subject}: subscribed, but the connection went: {error}") from error
+        await self._round_trip(subject)  # a refusal comes before its end
         if subject.lower() in self._refused:
             raise Forbidden(subject, self.user, publish=False)
         return subscription
+
+    async def _round_trip(self, subject: str) -> None:
+        """Until the server has handled all that was sent. Not nats-py's `flush`: its ping overtakes what is pending, and
+        one that is cancelled or late ends the client's reading for good when its answer comes."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        try:
+            await self._nats._flush_pending(force_flush=True)
+            await self._nats._send_ping(answer)
+        except (OSError, nats.errors.Error) as error:
+            raise NoAnswer(f"{subject}: subscribed, but the connection went: {error}") from error
+        await asyncio.wait({answer}, timeout=5)
+        if not answer.done():
+            raise NoAnswer(f"{subject}: subscribed, but the server does not answer")
 
     # ------------------------------------------------------------------ reads
 

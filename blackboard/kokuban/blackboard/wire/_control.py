@@ -10,7 +10,7 @@ import msgspec
 
 from kokuban.blackboard.clock import SYSTEM
 from kokuban.blackboard.wire._bus import Bus
-from kokuban.blackboard.wire._setup import NAME_IN_USE, _until_served
+from kokuban.blackboard.wire._setup import ensure_stream
 from kokuban.blackboard.wire._write import Fence, Written, write
 from kokuban.schemas import BoardLimits, Wire, open_record, seal, subjects
 from kokuban.schemas.quota import Endpoint, EndpointLimits
@@ -28,7 +28,7 @@ async def ensure_control(bus: Bus, *, replicas: int = 1) -> None:
         "num_replicas": replicas, "duplicate_window": 120 * _NS,
         "republish": {"src": subjects.CONTROL_SUBJECTS, "dest": f"{subjects.HINTS}.{subjects.CONTROL_SUBJECTS}"},
     }  # fmt: skip
-    await _until_served(bus, f"STREAM.CREATE.{subjects.CONTROL}", config, fine=(NAME_IN_USE,))
+    await ensure_stream(bus, config)
 
 
 async def endpoint_limits(bus: Bus, name: str) -> EndpointLimits | None:

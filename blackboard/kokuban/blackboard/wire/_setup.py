@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from kokuban.blackboard.wire._bus import Bus, CannotConnect, NoAnswer, Refused, Unavailable
+import structlog
+
+from kokuban.blackboard.wire._bus import Bus, CannotConnect, Forbidden, NoAnswer, Refused, Unavailable
 from kokuban.blackboard.wire._names import PAYLOAD_SUBJECTS, PAYLOADS_STREAM
 from kokuban.schemas import subjects
 
@@ -15,15 +17,19 @@ NAME_IN_USE = 10058
 CONSUMER_MISSING = 10014
 STREAM_MISSING = 10059
 CONSUMER_EXISTS = 10148
+NOT_YET = (10005, 10008)
+"""No suitable peers, or no leader: what a cluster says that is just coming up."""
 _NS = 1_000_000_000
 _PATIENCE_SECONDS = 10.0
+log = structlog.get_logger("kokuban.setup")
 
 
 async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024**3) -> None:
     """Create the stream when it is not there, and wait until it answers. Raises `CannotConnect` when it cannot be.
 
-    With accounts only the supervisor's credential may, and then makes at once what its team will need; for the others
-    this looks whether the board is there.
+    `replicas` (1, 3 or 5) says on how many servers of a cluster it is kept, at least: one that has fewer is given more,
+    with its consumers; one that has more stays so. With accounts only the supervisor's credential may, and then makes
+    at once what its team will need; for the others this looks whether the board is there.
     """
     config: dict[str, Any] = {
         "name": subjects.BOARD, "subjects": [subjects.BOARD_SUBJECTS], "storage": "file", "retention": "limits",
@@ -33,8 +39,8 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
             "src": subjects.BOARD_SUBJECTS, "dest": f"{subjects.HINTS}.{subjects.BOARD_SUBJECTS}", "headers_only": True,
         },
     }  # fmt: skip
-    await _until_served(bus, f"STREAM.CREATE.{subjects.BOARD}", config, fine=(NAME_IN_USE,))
-    if bus.user and bus.may_set_up:
+    await ensure_stream(bus, config)
+    if bus.may_set_up and (bus.user or replicas > 1):
         from kokuban.blackboard.wire._control import ensure_control
 
         await ensure_payloads(bus, PAYLOADS_STREAM, list(PAYLOAD_SUBJECTS), replicas=replicas)
@@ -65,7 +71,22 @@ async def ensure_payloads(bus: Bus, stream: str, names: list[str], *, replicas: 
         "name": stream, "subjects": names, "storage": "file", "retention": "limits", "discard": "new",
         "allow_direct": True, "allow_rollup_hdrs": True, "num_replicas": replicas,
     }  # fmt: skip
-    await _until_served(bus, f"STREAM.CREATE.{stream}", config, fine=(NAME_IN_USE,))
+    await ensure_stream(bus, config)
+
+
+async def ensure_stream(bus: Bus, config: dict[str, Any]) -> None:
+    """Create a stream when it is not there; one with fewer replicas is given as many. Raises `CannotConnect`."""
+    name, replicas = config["name"], config["num_replicas"]
+    await _until_served(bus, f"STREAM.CREATE.{name}", config, fine=(NAME_IN_USE,))
+    if replicas == 1 or not bus.may_set_up:
+        return
+    there = (await bus.patiently(lambda: bus.api(f"STREAM.INFO.{name}"), seconds=_PATIENCE_SECONDS))["config"]
+    if there["num_replicas"] >= replicas:
+        return
+    try:
+        await _until_served(bus, f"STREAM.UPDATE.{name}", there | {"num_replicas": replicas}, fine=())
+    except Forbidden:  # it is shared by all tenants, so no tenant's to change
+        log.warning("a stream has fewer replicas than asked for", stream=name, replicas=there["num_replicas"])
 
 
 async def ack_floor(bus: Bus, role: str) -> int | None:
@@ -96,7 +117,9 @@ async def _until_served(bus: Bus, call: str, body: dict[str, Any], *, fine: tupl
                     f"NATS: there is no {call.split('.')[-1]} there yet, and the user {bus.user} may not make it; "
                     "start a supervisor (`kokuban supervisor`, `kokuban up`) first"
                 ) from error
-            raise CannotConnect(f"NATS: the server refuses {call.split('.')[0].lower()} set-up: {error}") from error
+            if error.code not in NOT_YET or loop.time() > give_up:
+                what = call.split(".")[0].lower()
+                raise CannotConnect(f"NATS: the server refuses {what} set-up: {error}") from error
         except (NoAnswer, Unavailable) as error:
             if loop.time() > give_up:
                 raise CannotConnect(f"NATS: JetStream does not answer: {error}") from error

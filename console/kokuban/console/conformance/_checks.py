@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -243,6 +243,8 @@ async def newer(exam: Examination) -> str:
 
 async def ends(exam: Examination) -> str:
     """end: SIGTERM ends it when it holds nothing"""
+    await exam.leader.order("last")
+    await exam.leader.done("last")
     code = await exam.one.terminate(10)
     if code is None:
         raise Failed("it still ran 10 s after SIGTERM")
@@ -273,10 +275,13 @@ async def examine(
     *,
     protected: bool = False,
     patience_seconds: float = 20.0,
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome, None]:
     """Run the program `command` in the folder `place` through the checks, each with an outcome; `home` is for the
-    server's store and the program's logs. On a `protected` server it gets its role's credential and no other. What it should
-    do at once is waited for `patience_seconds`. Raises `EmbeddedServerError`, `BusError`, `OSError` (no such program)."""
+    server's store and the program's logs. Close it when you leave it early (`contextlib.aclosing`).
+
+    On a `protected` server the program gets its role's credential and no other. What it should do at once is waited for
+    `patience_seconds`. Raises `EmbeddedServerError`, `BusError`, `OSError` (no such program).
+    """
     async with AsyncExitStack() as stack:
         contract = folder.contract
         crew = {**builtin_crew(), contract.role: contract}

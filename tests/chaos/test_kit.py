@@ -1,0 +1,40 @@
+"""The chaos kit's short form: real processes under faults keep every rule, and a rule broken on purpose is found out.
+
+The long form is `python bench/chaos --tasks 200 --faults 50`; its seed is printed, and runs again with `--seed`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.processes import linux_only
+
+KIT = Path(__file__).parents[2] / "bench" / "chaos"
+pytestmark = linux_only
+
+
+def chaos(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(KIT), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    print(done.stdout, done.stderr)
+    return done
+
+
+def test_a_few_tasks_under_a_few_faults() -> None:
+    kinds = "kill worker,stop worker,kill supervisor,kill server,cut,redeliver,skew"
+    done = chaos("--tasks", 12, "--faults", 7, "--kinds", kinds, "--seconds", 10, "--settle-seconds", 60, "--seed", 4)
+    assert done.returncode == 0
+    assert "violations: 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [("claim-unfenced", "owner"), ("unjournalled", "effect-journalled"), ("wrong-usage", "usage")]
+)
+def test_a_rule_broken_on_purpose_is_found_out(name: str, rule: str) -> None:
+    done = chaos("--break", name, "--tasks", 6, "--faults", 4, "--seconds", 5, "--settle-seconds", 6, "--seed", 1)
+    assert done.returncode == 1
+    assert f"BROKEN {rule} at" in done.stdout
