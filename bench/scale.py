@@ -258,19 +258,23 @@ async def _register(bus: Bus) -> None:
 
 async def watchers(count: int, tasks: int, folder: Path) -> dict[str, Any]:
     """The throughput without and with watchers of the whole board, all in one other process."""
-    async with (
-        EmbeddedServer(folder / "watchers", sync="default") as server,
-        await Client.connect(server.url) as board,
-        crew(server, folder, SCRIPT),
-    ):
-        without, _ = await throughput(board, server.url, tasks)
-        watching = _start([__file__, "--watch", server.url, str(count)], os.environ)
-        try:
-            await _until_watched(server.url)
-            with_them, _ = await throughput(board, server.url, tasks)
-        finally:
-            watching.terminate()
-            watching.wait(30)
+    rates = []
+    for number in (0, count):
+        async with (
+            EmbeddedServer(folder / f"watchers-{number}", sync="default") as server,
+            await Client.connect(server.url) as board,
+            crew(server, folder, SCRIPT),
+        ):
+            await throughput(board, server.url, 1)
+            watching = _start([__file__, "--watch", server.url, str(number)], os.environ)
+            try:
+                await _until_watched(server.url)
+                rate, _ = await throughput(board, server.url, tasks)
+            finally:
+                watching.terminate()
+                watching.wait(30)
+        rates.append(rate)
+    without, with_them = rates
     lost = 1 - with_them / without
     print(f"{count} watchers: {without:.1f} tasks/s without, {with_them:.1f} with; {lost:.0%} of the throughput")
     return {"watchers": count, "without": without, "with": with_them}
@@ -299,11 +303,12 @@ async def watch(url: str, count: int) -> None:
 
         watching = [asyncio.create_task(one(first)) for first in begun]
         await asyncio.gather(*(first.wait() for first in begun))
+        pause = asyncio.create_task(asyncio.sleep(3_600))
         while True:
             await bus.send("bench.watching", b"")
-            done, _ = await asyncio.wait(watching, timeout=0.5)
-            for task in done:
-                task.result()
+            done, _ = await asyncio.wait([*watching, pause], timeout=0.5)
+            for one_done in done:
+                one_done.result()
 
 
 async def main() -> None:

@@ -107,21 +107,21 @@ class Crew:
                     self.deaths.append(f"{member.role} ended with code {process.returncode}")
                     await self.launch(member)
 
-    async def boards(self, seconds: float = 10) -> list[str]:
+    async def boards(self, seconds: float = 30) -> list[str]:
         """What each supervisor says of its board now."""
         found = []
         for member in self.members:
-            if member.role != "supervisor" or member.process is None:
-                continue
-            place = self.home / f"board-{member.process.pid}"
-            place.unlink(missing_ok=True)
-            member.process.send_signal(signal.SIGUSR1)
-            give_up = asyncio.get_running_loop().time() + seconds
-            while not place.exists():
-                if asyncio.get_running_loop().time() > give_up:
-                    return [*found, "no answer"]
-                await asyncio.sleep(0.05)
-            found.append(place.read_text())
+            if member.role == "supervisor" and member.process is not None:
+                pid = member.process.pid
+                place, ready = self.home / f"board-{pid}", self.home / f"ready-{pid}"
+                try:
+                    async with asyncio.timeout(seconds):
+                        await _there(ready)
+                        member.process.send_signal(signal.SIGUSR1)
+                        await _there(place)
+                    found.append(place.read_text())
+                except (TimeoutError, ProcessLookupError):
+                    found.append("no answer")
         return found
 
     async def end(self) -> None:
@@ -129,3 +129,10 @@ class Crew:
             self.go_on(member)
             await self.kill(member)
             member.proxy.stop()
+
+
+async def _there(path: Path) -> None:
+    for _ in range(10_000):
+        if path.exists():
+            return
+        await asyncio.sleep(0.05)

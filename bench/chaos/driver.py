@@ -14,7 +14,7 @@ from pathlib import Path
 import breaks
 from board_text import board_text, first_difference
 from breaks import BREAKS
-from crew import Crew
+from crew import ROLES, Crew
 from effects import EFFECTS
 from endpoint import Endpoint
 from faults import FILLER, Attack
@@ -94,6 +94,7 @@ async def drive(options: Options) -> Outcome:
             watching = asyncio.create_task(crew.watch())
             try:
                 await crew.start()
+                await _at_work(bus)
                 run = _Run(options, bus, quiet.url)
                 await run.whole(attack, crew)
                 boards = await crew.boards()
@@ -137,6 +138,23 @@ async def _board(url: str, servers: Servers, options: Options) -> Bus:
     await ensure_board(bus, replicas=servers.replicas, max_bytes=MAX_BYTES)
     await ensure_roles(bus, builtin_crew(), ack_wait_seconds=ACK_WAIT_SECONDS)
     return bus
+
+
+async def _at_work(bus: Bus, seconds: float = 30) -> None:
+    """Wait until somebody leads and every role's workers ask for orders, so that the faults meet a team at work."""
+    with suppress(TimeoutError, BusError):
+        async with asyncio.timeout(seconds):
+            for _ in range(10_000):
+                if await bus.last(subjects.epoch(subjects.EPOCH_SHARDS - 1)) and await _all_ask(bus):
+                    return
+                await asyncio.sleep(0.1)
+
+
+async def _all_ask(bus: Bus) -> bool:
+    calls = {
+        role: f"CONSUMER.INFO.{subjects.BOARD}.{subjects.consumer(role)}" for role in ROLES if role in builtin_crew()
+    }
+    return all([(await bus.api(call)).get("num_waiting", 0) >= ROLES[role] for role, call in calls.items()])
 
 
 class _Run:

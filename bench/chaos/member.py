@@ -72,12 +72,15 @@ async def _connected(url: str) -> Bus:
 async def _supervise(bus: Bus, home: Path) -> None:
     leader = Supervisor(bus, silence_seconds=SILENCE_SECONDS, lease_seconds=LEASE_SECONDS)
 
-    def tell() -> None:
+    async def tell() -> None:
+        await leader._reader.caught_up.wait()
         place = home / f"board-{os.getpid()}"
         place.with_suffix(".tmp").write_text(board_text(leader.board))
         place.with_suffix(".tmp").rename(place)
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+    telling: set[asyncio.Task[None]] = set()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: telling.add(asyncio.create_task(tell())))
+    (home / f"ready-{os.getpid()}").touch()
     await leader.run()
 
 

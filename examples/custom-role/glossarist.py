@@ -1,8 +1,8 @@
 """A role in Python: a contract (glossarist.toml) and this class. The worker around it claims, journals and commits.
 
-    kokuban kinds add kinds/glossary.json
-    kokuban roles add glossarist.toml
-    kokuban worker glossarist --program glossarist:Glossarist
+kokuban kinds add kinds/glossary.json
+kokuban roles add glossarist.toml
+kokuban worker glossarist --program glossarist:Glossarist
 """
 
 from __future__ import annotations

@@ -15,13 +15,23 @@ from kokuban.agents import Worker, _owner
 from kokuban.agents._orders import read_order
 from kokuban.agents._owner import Fenced
 from kokuban.agents._work import StepFailed
-from kokuban.agents.models import CallContext, Meter, ModelCutOff, Prices, Reply, Request, RetryPolicy, Usage
+from kokuban.agents.models import (
+    CallContext,
+    Meter,
+    ModelCutOff,
+    Prices,
+    Reply,
+    Request,
+    RetryPolicy,
+    Usage,
+    worst_request_tokens,
+)
 from kokuban.agents.tools import Registry, Tool
 from kokuban.blackboard.clock import SYSTEM
 from kokuban.blackboard.wire import Bus, Delivery
 from kokuban.schemas import Allotment
 from support.at_work import at_once
-from support.bench import DONE, OPTIONAL, Bench, Benches, Says, call, says
+from support.bench import DONE, OPTIONAL, Bench, Benches, Says, Talk, call, says
 from support.desk import Desk, Program, contract, kinds
 from support.nats_server import NatsServer
 from support.waiting import eventually, running
@@ -105,10 +115,14 @@ async def test_a_tool_call_counts_when_it_is_opened(bench: Benches) -> None:
 
 
 async def test_what_is_played_back_is_paid_for_already(bench: Benches) -> None:
-    first = await bench(tokens=500)
+    worst = worst_request_tokens(await Talk().request()) + 100
+    tokens = worst + 2 * (worst - 1)  # two turns and, at its worst, a third
+    first = await bench(tokens=tokens)
     with pytest.raises(ConnectionAbortedError):
-        await first.run(says(call("list"), tokens=150), says(call("look", '{"path":"a"}'), tokens=150), KILLED)
-    second = await bench(resumes=True, tokens=500)
+        await first.run(
+            says(call("list"), tokens=worst - 1), says(call("look", '{"path":"a"}'), tokens=worst - 1), KILLED
+        )
+    second = await bench(resumes=True, tokens=tokens)
     with pytest.raises(StepFailed) as caught:
         await second.run(DONE)
     assert caught.value.why == "tokens"

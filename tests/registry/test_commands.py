@@ -15,7 +15,8 @@ import pytest
 
 from kokuban.blackboard import Client
 from kokuban.blackboard.registered import NotRegistered, load, register_kind, register_role
-from kokuban.blackboard.wire import Bus, ensure_board
+from kokuban.blackboard.wire import Bus, Forbidden, ensure_board
+from kokuban.blackboard.wire.embedded import EmbeddedServer
 from kokuban.schemas import InvalidName
 from support.nats_server import NatsServer
 
@@ -93,6 +94,20 @@ def test_wrong_input_is_named(kokuban: Callable[..., Any], tmp_path: Path, args:
     done = kokuban(*args)
     assert why in done.stderr
     assert done.returncode == 2
+
+
+async def test_only_an_admin_registers_where_credentials_are_asked_for(tmp_path: Path) -> None:
+    async with EmbeddedServer(tmp_path / "store", sync="default", protected=True) as server:
+        async with await Bus.connect(server.url, credentials=server.credential("supervisor")) as bus:
+            await ensure_board(bus)
+        async with await Bus.connect(server.url, credentials=server.credential("admin")) as bus:
+            assert await register_kind(bus, "poem", json.dumps(POEM).encode()) == (1, True)
+            assert await register_role(bus, POET) == ("poet", True)
+        for user in ("client", "role-coder"):
+            async with await Bus.connect(server.url, credentials=server.credential(user)) as bus:
+                assert (await load(bus)).roles == {"poet": POET}
+                with pytest.raises(Forbidden, match=r"kb\.ctl\.kind\.song\.1"):
+                    await register_kind(bus, "song", b"{}")
 
 
 async def test_versions_that_are_registered_at_once_follow_each_other(nats_server: NatsServer) -> None:

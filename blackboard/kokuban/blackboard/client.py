@@ -17,6 +17,7 @@ from kokuban.blackboard._answers import Approval, Ended, Kin, Lineage, NotVoted,
 from kokuban.blackboard._archive import ArchiveMissing, past, tombstone_of
 from kokuban.blackboard._content import Content
 from kokuban.blackboard._events import Event, events_of
+from kokuban.blackboard._feed import Feed
 from kokuban.blackboard._people import People
 from kokuban.blackboard._reading import Reading
 from kokuban.blackboard._spending import Spending
@@ -111,6 +112,7 @@ class Client(People):
         self._bus = bus
         self._payloads = Payloads(bus)
         self._content = Content(bus, self._payloads)
+        self._feed = Feed(bus)
 
     @classmethod
     async def connect(
@@ -273,6 +275,10 @@ class Client(People):
         out; `BusError` when the connection is closed for good."""
         if task is not None and await self._bus.last(subjects.spec(subjects.token(task, "task"))) is None:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
+        if task is None and follow:
+            async for event in self._feed.follow(after):
+                yield event
+            return
         async with self._reading(task) as (board, reading):
             while (stored := await reading.next(wait=follow)) is not None:
                 applied = fold(board, stored)

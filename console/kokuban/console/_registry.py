@@ -164,6 +164,8 @@ def _line(as_json: bool, value: dict[str, Any], text: str) -> None:
 
 def _read(file: Path) -> bytes:
     try:
+        if file.exists() and not file.is_file():
+            raise click.UsageError(f"file: {file} is no file")
         size = file.stat().st_size
         if size > _MOST_BYTES:
             raise click.UsageError(f"file: {file} has {size} bytes; at most {_MOST_BYTES}")
@@ -192,9 +194,9 @@ def _run(nats: str | None, work: Callable[[Bus], Awaitable[T]], *, user: str = "
     from kokuban.console._logging import configure_logging
     from kokuban.schemas.contracts import InvalidContract
 
-    async def connected() -> Any:
-        url = nats or os.environ.get("KOKUBAN_NATS_URL") or DEFAULT_URL
-        async with await Bus.connect(url, credentials=credentials_of("admin", nats)) as bus:
+    async def connected() -> T:
+        secret = credentials_of(user, nats)
+        async with await Bus.connect(nats or DEFAULT_URL, name="kokuban registry", credentials=secret) as bus:
             await ensure_board(bus)
             return await work(bus)
 

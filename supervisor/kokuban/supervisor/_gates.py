@@ -25,14 +25,21 @@ def about(task: Task, ref: Ref) -> Gate:
 def decisions(task: Task, now: float, known: set[str]) -> Iterator[Decide]:
     """The gates that are decided by now: by votes, by time, or because nobody needs them any more."""
     for gate in task.gates.values():
-        outcome = _outcome(gate, now, known) if gate.decision is None else None
+        outcome = _outcome(gate, now, _is_needed(task, gate, known)) if gate.decision is None else None
         if outcome is not None:
             by = tuple(person for person, vote in gate.votes.items() if _counts(vote.vote, outcome))
             text = "; ".join(gate.votes[person].text for person in by if gate.votes[person].text)[:16_000]
             yield Decide(gate.role, Decision(gate.gate.id, outcome, gate.bound, by, text))
 
 
-def _outcome(gate: GateState, now: float, known: set[str]) -> Outcome | None:
+def _is_needed(task: Task, gate: GateState, known: set[str]) -> bool:
+    """Whether the work that asked still waits for it: the plan may be without the step, or the step be other work."""
+    step = task.steps.get(gate.step)
+    waits = step is not None and step.id in known and (step.status, step.gate) == ("waiting", gate.gate.id)
+    return waits or not gate.step
+
+
+def _outcome(gate: GateState, now: float, needed: bool) -> Outcome | None:
     """One denial denies; `need` approvals approve; the first answer answers."""
     votes = [vote.vote for vote in gate.votes.values()]
     if "deny" in votes:
@@ -41,7 +48,7 @@ def _outcome(gate: GateState, now: float, known: set[str]) -> Outcome | None:
         return "answered"
     if votes.count("approve") >= gate.gate.need:
         return "approved"
-    if gate.step and gate.step not in known:
+    if not needed:
         return "withdrawn"
     if gate.gate.expires_seconds is not None and now >= gate.time + gate.gate.expires_seconds:
         return "expired"

@@ -59,6 +59,8 @@ def wanted(task: Task, crew: Crew) -> Wanted:
     if stale(task.steps[PLAN], first, task):
         return Wanted((revised(task, crew, "People have added facts; say whether the plan still fits them."),))
     found, asks, settled = [first], list[tuple[str, Ref]](), set[str]()
+    if not _approved(task, first, asks):
+        return Wanted((first,), asks=tuple(asks))
     steps, before, given = {step.id: step for step in plan.steps}, _before(plan), _Given(task)
     for name, earlier in before.items():
         if not settled.issuperset(steps[name].needs):
@@ -157,6 +159,7 @@ def _add(
             after = Want(name, contract, goal, (want.step,), inputs, judges, want.scope)
             found.append(after)
             settled = settled and is_current(task, after) and all(digest in task.verdicts for digest in judges)
+            settled = settled and _approved(task, after, asks)
     return settled and _approved(task, want, asks)
 
 

@@ -43,7 +43,7 @@ def tombstone(board: Board, task_id: str, message: Stored, record: Record) -> Ap
             board.running[step.role] -= step.running
             board.under_way.pop((task_id, step.id), None)
     board.tasks[task_id] = task
-    task.usage = known.usage if known else body.usage
+    task.usage = body.usage
     _account(board, task, was, body.usage)
     above = board.tasks.get(task.parent or "")
     if above is not None and task_id not in above.children:

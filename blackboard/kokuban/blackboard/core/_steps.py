@@ -178,19 +178,20 @@ def failed(at: Context) -> Applied:
 
 
 def waiting(at: Context) -> Applied:
-    """The owner let the step go until people have decided. A gate of that name that was decided about something else
-    would be a fault of the owner's program."""
+    """The owner let the step go until people have decided. To ask for what was decided already is a fault of the owner's
+    program, which would ask for ever."""
     owner = committed(at)
     body = msgspec.json.decode(at.record.body, type=Waiting)
     _ended(at, owner, body)
     owner.stored = {}
     gate, bound = body.gate, digest(encode(body.gate))
     known = at.task.gates.get(gate.id)
-    if known is None or (known.decision is None and known.step == owner.id and known.bound != bound):
+    if known is None or (known.decision is None and known.step == owner.id):
         begun = owner.order.resumes or owner.attempt if owner.order else 0
         at.task.gates[gate.id] = GateState(gate, bound, owner.role, owner.id, at.message.seq, at.message.time, begun)
-    elif known.bound != bound:
-        owner.failure = Failed("bug", f"gate {gate.id} was about something else before")
+    else:
+        what = "decided already" if known.bound == bound else "about something else before"
+        owner.failure = Failed("bug", f"gate {gate.id} was {what}")
         owner.why, owner.reasons = "bug", (owner.failure.reason,)
         move(at, owner, "failed")
         return Applied(at.task, at.record)

@@ -1,0 +1,458 @@
+"""People's word: what it takes to decide, what it is bound to, and how it reaches the work that waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from core import contents
+from core.contents import plan
+from core.history import History
+from core.world import ONE, World, ends
+from kokuban.schemas import Decided, Decision, Gate, GateRequest, Opens, Revision, Settles, Usage, digest, subjects
+from kokuban.supervisor import Ask, Decide, Order
+from kokuban.supervisor._gates import approval_of
+from kokuban.supervisor.decide import next_instant
+
+
+def gate(name: str = "write-1-2", **fields: Any) -> Gate:
+    known = {"tool": "send", "arguments": Raw(b'{"to":"ann"}'), "call": 2, "key": "k-2"}
+    return Gate(name, "call", "May it send this?", **{**known, **fields})
+
+
+def waiting(asked: Gate | None = None, **spec: Any) -> tuple[World, History, Gate]:
+    """A task whose step `write` has made one call and waits for a person before the second."""
+    world, asked = World(), asked or gate()
+    history = world.planned("t-1", **spec)
+    world.claim("t-1", "write")
+    history.journal("write", opens=Opens(1, "model", reserved_tokens=50))
+    assert not history.wait("write", asked, settles=Settles(1, Usage(30, 5, 1))).ignored
+    return world, history, asked
+
+
+def outcome(world: World, name: str) -> str:
+    decision = world.task("t-1").gates[name].decision
+    return decision.outcome if decision else ""
+
+
+# ---------------------------------------------------------------------- waiting
+
+
+def test_waiting_holds_no_slot_no_time_and_no_reservation() -> None:
+    world, _, asked = waiting()
+    step = world.step("t-1", "write")
+    assert (step.status, step.gate, step.running, step.opened) == ("waiting", asked.id, False, None)
+    assert (world.board.running["coder"], world.board.under_way) == (0, {})
+    seconds = step.usage.seconds
+    world.pass_time(90_000)
+    assert world.settle() == [], "nothing is due, whatever the clock says"
+    assert step.usage == Usage(30, 5, 1, seconds=seconds)
+    assert not world.of["t-1"].done("write", ("p", contents.patch())).admitted, "who waits owns nothing"
+
+
+def test_another_step_gets_the_slot_that_a_waiting_one_left() -> None:
+    world = World()
+    world.limits(roles={"coder": 1})
+    world.planned("t-1", plan(("a", "coder", ()), ("b", "coder", ())))
+    world.claim("t-1", "a")
+    world.of["t-1"].wait("a", gate("a-1-1", call=1))
+    assert [c.step for _, c in world.settle() if isinstance(c, Order)] == ["b"]
+
+
+# ---------------------------------------------------------------------- votes
+
+
+@pytest.mark.parametrize("need", [1, 2, 3])
+def test_as_many_must_approve_as_the_gate_asks_for(need: int) -> None:
+    world, history, asked = waiting(gate(need=need))
+    for n in range(need):
+        assert (world.settle(), outcome(world, asked.id)) == ([], "")
+        history.vote(asked.id, person=f"p-{n}", text="" if n else "fine")
+    first, *_ = world.round()
+    assert first[1] == Decide(
+        "coder", Decision(asked.id, "approved", world.task("t-1").gates[asked.id].bound, tuple(f"p-{n}" for n in range(need)), "fine")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_one_denial_denies_whatever_the_others_say(before: int) -> None:
+    world, history, asked = waiting(gate(need=3))
+    for n in range(before):
+        history.vote(asked.id, person=f"p-{n}")
+    history.vote(asked.id, "deny", "not today", person="ann")
+    world.settle()
+    decision = world.task("t-1").gates[asked.id].decision
+    assert decision is not None
+    assert (decision.outcome, decision.by, decision.text) == ("denied", ("ann",), "not today")
+
+
+def test_two_people_at_once_both_count_and_a_person_counts_once() -> None:
+    world, history, asked = waiting(gate(need=2))
+    assert not history.vote(asked.id, person="ann").ignored
+    assert history.vote(asked.id, person="ann").ignored == "ann has voted"
+    assert (world.settle(), outcome(world, asked.id)) == ([], "")
+    assert not history.vote(asked.id, person="bob").ignored
+    world.settle()
+    assert outcome(world, asked.id) == "approved"
+    assert history.vote(asked.id, "deny", person="eve").ignored == "the gate is decided"
+
+
+def test_an_approval_and_a_denial_that_come_at_once_are_a_denial() -> None:
+    world, history, asked = waiting()
+    history.vote(asked.id, person="ann")
+    history.vote(asked.id, "deny", person="bob")
+    world.settle()
+    assert outcome(world, asked.id) == "denied"
+
+
+def test_a_vote_on_another_digest_is_void() -> None:
+    world, history, asked = waiting()
+    other = digest(b"what I saw was something else")
+    assert history.vote(asked.id, bound=other).ignored == "the vote is about something else"
+    assert (world.settle(), outcome(world, asked.id)) == ([], "")
+    unbound = Decide("coder", Decision(asked.id, "approved", other))
+    assert history.decided(unbound).ignored == "the decision is about something else"
+
+
+@pytest.mark.parametrize(
+    ("about", "vote", "counts"),
+    [
+        ("call", "answer", False),
+        ("call", "approve", True),
+        ("question", "approve", False),
+        ("question", "answer", True),
+    ],
+)
+def test_a_question_takes_answers_and_a_call_takes_votes(about: Any, vote: str, counts: bool) -> None:
+    world, history, asked = waiting(replace(gate(), about=about))
+    assert bool(history.vote(asked.id, vote, "because").ignored) is not counts
+    world.settle()
+    assert outcome(world, asked.id) == ({"answer": "answered", "approve": "approved"}[vote] if counts else "")
+
+
+def test_only_the_leader_decides() -> None:
+    world, history, asked = waiting()
+    bound, old = world.task("t-1").gates[asked.id].bound, history.fence
+    world.lead("s-2")
+    history.fence = old
+    late = history.decided(Decide("coder", Decision(asked.id, "approved", bound)))
+    assert "is not the leader's" in late.ignored
+    assert outcome(world, asked.id) == ""
+
+
+def test_expiry_is_no_denial_and_comes_at_its_time() -> None:
+    world, _, asked = waiting(gate(expires_seconds=600))
+    at = next_instant(world.task("t-1"))
+    assert at == world.task("t-1").gates[asked.id].time + 600
+    world.pass_time(at - world.stream.now - 1)
+    assert world.settle() == []
+    world.pass_time(1)
+    world.settle()
+    decision = world.task("t-1").gates[asked.id].decision
+    assert decision is not None
+    assert (decision.outcome, decision.by) == ("expired", ())
+    order = world.step("t-1", "write").order
+    assert order is not None
+    assert [d.outcome for d in order.decided] == ["expired"]
+    assert next_instant(world.task("t-1")) is None
+
+
+def test_a_vote_that_came_in_time_counts_though_the_leader_looks_too_late() -> None:
+    world, history, asked = waiting(gate(expires_seconds=600))
+    history.vote(asked.id, person="ann")
+    world.pass_time(9_000)
+    world.settle()
+    assert outcome(world, asked.id) == "approved"
+
+
+def test_what_nobody_needs_any_more_is_withdrawn() -> None:
+    """The plan was made again without the step; its gate must not ask people for ever."""
+    world, history, asked = waiting()
+    history.say("inject", "it rained")
+    world.settle()
+    world.work("t-1", "plan", ("plan", plan(("other", "coder", ()))))
+    world.settle()
+    assert outcome(world, asked.id) == "withdrawn"
+    assert world.step("t-1", "write").status == "waiting"
+    assert not any(c.step == "write" for _, c in world.commands[-4:] if isinstance(c, Order))
+
+
+def test_a_gate_of_work_that_was_begun_anew_is_withdrawn() -> None:
+    """The step has the same name and other work: the old question is nobody's."""
+    world, history, asked = waiting()
+    history.say("inject", "it rained")
+    world.settle()
+    changed = replace(ONE.steps[0], goal="do it otherwise")
+    world.work("t-1", "plan", ("plan", replace(ONE, steps=(changed,))))
+    world.settle()
+    order = world.step("t-1", "write").order
+    assert order is not None
+    assert (order.goal, order.resumes, order.decided) == ("do it otherwise", 0, ())
+    assert outcome(world, asked.id) == "withdrawn"
+
+
+# ---------------------------------------------------------------------- going on
+
+
+@pytest.mark.parametrize(
+    ("vote", "wanted"), [("approve", "approved"), ("deny", "denied")], ids=["approved", "denied"]
+)  # fmt: skip
+def test_the_next_owner_resumes_the_work_and_is_told(vote: str, wanted: str) -> None:
+    world, history, asked = waiting()
+    history.vote(asked.id, vote, "why not")
+    world.settle()
+    step = world.step("t-1", "write")
+    assert step.order is not None
+    assert (step.status, step.attempt, step.order.resumes, step.order.tries, step.order.recoveries) == (
+        "ordered", 2, 1, 0, 0,
+    )  # fmt: skip
+    bound = world.task("t-1").gates[asked.id].bound
+    assert step.order.decided == (Decided(asked.id, wanted, bound, "why not", ("ann",)),)  # type: ignore[arg-type]
+
+
+def test_all_decisions_of_the_work_stay_in_its_orders() -> None:
+    """A second gate, a lost worker: the third owner still finds both decisions, and where the work began."""
+    world, history, first = waiting()
+    history.vote(first.id)
+    world.settle()
+    world.claim("t-1", "write")
+    history.wait("write", gate("write-1-4", call=4))
+    history.vote("write-1-4", "deny")
+    world.settle()
+    world.claim("t-1", "write")
+    history.release("write")
+    world.settle()
+    order = world.step("t-1", "write").order
+    assert order is not None
+    assert (order.resumes, order.recoveries) == (1, 1)
+    assert [(d.gate, d.outcome) for d in order.decided] == [(first.id, "approved"), ("write-1-4", "denied")]
+
+
+def test_an_approval_is_used_once_by_exactly_its_call() -> None:
+    world, history, asked = waiting()
+    call = Opens(2, "tool", "send", Raw(b'{"to":"ann"}'), "k-2", gate=asked.id)
+    assert "owns nothing" in history.journal("write", opens=call, fence=history.last).ignored
+    history.vote(asked.id)
+    world.settle()
+    world.claim("t-1", "write")
+    for wrong in (replace(call, call=3), replace(call, tool="burn"), replace(call, gate="write-1-9")):
+        assert history.journal("write", opens=wrong).ignored.startswith("gate ")
+    assert not history.journal("write", opens=call).ignored
+    assert world.task("t-1").gates[asked.id].used == 2
+    history.journal("write", settles=Settles(2, Usage(tool_calls=1)))
+    assert "for another call" in history.journal("write", opens=replace(call, call=3)).ignored
+    # lost in flight: the next owner opens the same call again, under the same key
+    history.release("write")
+    world.settle()
+    world.claim("t-1", "write")
+    assert not history.journal("write", opens=call).ignored
+
+
+@pytest.mark.parametrize("vote", ["deny", None])
+def test_a_call_that_nobody_approved_cannot_be_opened_under_its_gate(vote: str | None) -> None:
+    world, history, asked = waiting(gate(expires_seconds=60))
+    if vote:
+        history.vote(asked.id, vote)
+    world.pass_time(100)
+    world.settle()
+    world.claim("t-1", "write")
+    call = Opens(2, "tool", "send", gate=asked.id)
+    assert history.journal("write", opens=call).ignored == f"gate {asked.id}: nobody approved this call"
+
+
+def test_a_gate_of_another_step_approves_nothing_here() -> None:
+    world = World()
+    world.limits(roles={"coder": 2})
+    world.planned("t-1", plan(("a", "coder", ()), ("b", "coder", ())))
+    history = world.of["t-1"]
+    for name in "ab":
+        world.claim("t-1", name)
+    history.wait("a", gate("a-1-1", call=1))
+    history.vote("a-1-1")
+    world.round()
+    assert "nobody approved" in history.journal("b", opens=Opens(1, "tool", "send", gate="a-1-1")).ignored
+
+
+def test_an_owner_that_asks_again_for_what_is_decided_is_stopped() -> None:
+    """A program that does not find its decision would wait, be ordered and wait again for ever."""
+    world, history, asked = waiting(attempts=2)
+    history.vote(asked.id, "deny")
+    for _ in range(8):
+        world.settle()
+        if world.task("t-1").final is not None:
+            break
+        world.claim("t-1", "write")
+        history.wait("write", asked)
+    assert ends(world) == {"t-1": "failed"}
+    assert asked.id in world.final("t-1").reason
+
+
+def test_a_gate_that_is_decided_cannot_come_to_mean_something_else() -> None:
+    world, history, asked = waiting()
+    history.vote(asked.id)
+    world.settle()
+    world.claim("t-1", "write")
+    history.wait("write", replace(asked, tool="burn"))
+    step = world.step("t-1", "write")
+    assert (step.status, step.why) == ("failed", "bug")
+    assert world.task("t-1").gates[asked.id].gate.tool == "send"
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+def test_an_end_seals_a_step_that_waits(state: str) -> None:
+    world, history, asked = waiting()
+    if state == "cancelled":
+        history.say("cancel", "enough")
+    else:
+        history.final()
+    world.settle()
+    assert ends(world) == {"t-1": state}
+    if state == "cancelled":
+        assert world.step("t-1", "write").status == "revoked"
+    assert history.vote(asked.id).ignored == "after the end"
+
+
+# ---------------------------------------------------------------------- gates on artifacts
+
+
+def made(kind: str = "patch", **spec: Any) -> tuple[World, History, str]:
+    """A task with a patch that people are asked about."""
+    world = World()
+    history = world.planned("t-1", plan(("write", "coder", ()), ("next", "coder", ("write",))), approve=(kind,), **spec)
+    world.work("t-1", "write", ("change", contents.patch("one")))
+    world.settle()
+    world.verify("t-1", "verify-write")
+    world.settle()
+    (name,) = world.task("t-1").gates
+    return world, history, name
+
+
+def test_what_the_task_wants_approved_is_asked_about_and_nothing_is_built_on_it_before() -> None:
+    world, history, name = made(votes=2, approval_seconds=60)
+    ref = world.step("t-1", "write").results[0].ref
+    at = world.task("t-1").gates[name]
+    assert name == approval_of(ref)
+    assert (at.gate.subject, at.gate.need, at.gate.expires_seconds, at.role) == (ref, 2, 60, "coder")
+    assert ref.digest in at.gate.asks
+    assert not world.board.under_way
+    history.vote(name, person="ann")
+    assert world.settle() == []
+    history.vote(name, person="bob")
+    assert [c.step for _, c in world.settle() if isinstance(c, Order)] == ["next"]
+
+
+def test_what_is_denied_is_made_again_with_the_reason_and_asked_about_again() -> None:
+    world, history, name = made(attempts=2)
+    history.vote(name, "deny", "too long")
+    world.settle()
+    order = world.step("t-1", "write").order
+    assert order is not None
+    (feedback,) = order.feedback
+    assert (feedback.reason, feedback.text, order.tries) == ("denied", "denied by ann: too long", 1)
+    world.work("t-1", "write", ("change", contents.patch("two")))
+    world.settle()
+    world.verify("t-1", "verify-write")
+    world.settle()
+    again = next(gate for gate in world.task("t-1").gates if gate != name)
+    history.vote(again, "deny")
+    world.settle()
+    assert ends(world) == {"t-1": "failed"}
+    assert "denied by ann: no reason was given" in world.final("t-1").reason
+
+
+def test_the_same_content_again_stays_denied() -> None:
+    world, history, name = made(attempts=2)
+    history.vote(name, "deny")
+    world.settle()
+    world.work("t-1", "write", ("change", contents.patch("one")))
+    world.settle()
+    assert ends(world) == {"t-1": "failed"}
+    assert list(world.task("t-1").gates) == [name]
+
+
+def test_what_nobody_decides_about_in_time_ends_the_task_and_is_called_no_denial() -> None:
+    world, _, _ = made(approval_seconds=60)
+    world.pass_time(61)
+    world.settle()
+    assert world.final("t-1").state == "failed"
+    assert world.final("t-1").reason == "nobody decided on the patch of step write in time (no denial)"
+
+
+def test_a_plan_can_want_approval_and_nothing_of_it_runs_before() -> None:
+    world = World()
+    history = world.planned("t-1", approve=("plan",))
+    (name,) = world.task("t-1").gates
+    assert not world.board.under_way
+    history.vote(name, "deny", "one step is not enough")
+    world.settle()
+    order = world.step("t-1", "plan").order
+    assert order is not None
+    assert order.feedback[0].text == "denied by ann: one step is not enough"
+    world.work("t-1", "plan", ("plan", plan(("a", "coder", ()), ("b", "coder", ()))))
+    world.settle()
+    history.vote(next(gate for gate in world.task("t-1").gates if gate != name))
+    world.settle()
+    assert {"a", "b"} <= {step for _, step in world.board.under_way}
+
+
+@pytest.mark.parametrize("kind", ["deliverable", "verdict"])
+def test_the_result_and_the_judgements_can_want_approval(kind: str) -> None:
+    world = World()
+    world.planned("t-1", approve=(kind,))
+    asked: set[str] = set()
+    for _ in range(20):
+        world.settle()
+        task = world.task("t-1")
+        if task.final is not None:
+            break
+        for step in [step for step in task.steps.values() if step.running]:
+            world.honest("t-1", step)
+        for name in task.gates.keys() - asked:
+            asked.add(name)
+            world.of["t-1"].vote(name)
+    assert world.final("t-1").state == "done"
+    subjects_ = [gate.gate.subject for gate in world.task("t-1").gates.values()]
+    assert {ref.kind for ref in subjects_ if ref} == {kind}
+    assert len(subjects_) == (1 if kind == "deliverable" else 2)
+
+
+def test_a_request_is_the_leaders_is_about_an_artifact_and_is_made_once() -> None:
+    world, history, name = made()
+    at = world.task("t-1").gates[name]
+    ask = Ask("coder", at.gate)
+    assert history.decided(ask).ignored == "the gate is there"
+    subject = subjects.gate_request("t-1", "coder", name)
+    body = GateRequest(at.gate)
+    for wrong, why in (
+        (replace(body, gate=replace(at.gate, id="other")), "no request about an artifact"),
+        (replace(body, gate=replace(at.gate, about="question")), "no request about an artifact"),
+        (replace(body, gate=replace(at.gate, subject=None)), "no request about an artifact"),
+    ):
+        assert history.write(subject, wrong, "gate.request", role="coder", fence=history.fence).ignored == why
+    assert "is not the leader's" in history.write(subject, body, "gate.request", role="coder", fence=1).ignored
+
+
+def test_nobody_votes_on_a_gate_that_is_not_there() -> None:
+    world, history, asked = waiting()
+    history.task, before = "t-1", len(world.task("t-1").gates)
+    world.task("t-1").gates["ghost"] = world.task("t-1").gates[asked.id]
+    subject_of = history.vote
+    del world.task("t-1").gates["ghost"]
+    with pytest.raises(KeyError):
+        subject_of("ghost")
+    assert len(world.task("t-1").gates) == before
+
+
+def test_a_revision_while_people_are_asked_about_a_plan_keeps_the_first_plans_steps_running() -> None:
+    """The plan in force stays in force until the one made again is there."""
+    world = World()
+    history = world.planned("t-1")
+    history.say("inject", "it rained")
+    world.settle()
+    order = world.step("t-1", "plan").order
+    assert order is not None
+    assert isinstance(order.revision, Revision)
+    assert ("t-1", "write") in world.board.under_way
