@@ -68,7 +68,7 @@ def _claim_unfenced() -> None:
     _owner.write = write
 
 
-@breaks("owner-unfenced", WORKERS, "owner", "register", kinds=("stop worker", "hold"), words="keyed " * 8)
+@breaks("owner-unfenced", WORKERS, "owner", "register", kinds=("stop coder",), words="keyed " * 25)
 def _owner_unfenced() -> None:
     from kokuban.agents import _owner
 
@@ -307,7 +307,7 @@ def _unjournalled() -> None:
     Owner.journal = journal
 
 
-@breaks("bought-again", "coder", "replay", kinds=("kill worker",), words="keyed " * 10)
+@breaks("bought-again", "coder", "replay", kinds=("stop coder",), words="keyed " * 25)
 def _bought_again() -> None:
     from kokuban.agents._tape import Tape
 
@@ -317,7 +317,7 @@ def _bought_again() -> None:
     Tape.load = load
 
 
-@breaks("blind-retry", "coder", "in-doubt", "effect-once", kinds=("kill worker", "stop worker"), words="other " * 6)
+@breaks("blind-retry", "coder", "in-doubt", "effect-once", kinds=("stop coder",), words="other " * 12)
 def _blind_retry() -> None:
     from kokuban.agents._tape import Tape
 

@@ -46,6 +46,7 @@ class Attack:
             "fill": self._fill, "redeliver": self._redeliver, "skew": self._skew,
         }  # fmt: skip
         names = list(self.kinds or self._kinds)
+        self._kinds["stop coder"] = self._stop_coder  # only when it is asked for
         # Each kind about as often: a shuffled deck, dealt again and again.
         deck: list[str] = []
         while len(deck) < self.count:
@@ -91,6 +92,10 @@ class Attack:
 
     async def _stop_worker(self) -> str:
         return await self._stop(self._dice.uniform(1, 8))
+
+    async def _stop_coder(self) -> str:
+        """For longer than the silence that a leader allows."""
+        return await self._stop(self._dice.uniform(5, 7), "coder")
 
     async def _stop_supervisor(self) -> str:
         return await self._stop(self._dice.uniform(1, 12), "supervisor")

@@ -83,7 +83,7 @@ async def test_a_program_that_breaks_a_rule_is_found_out(
     assert text.count(right) >= 1
     program.write_text(text.replace(right, wrong))
     folder, command = read_folder(place, "indexer"), ["node", "indexer.mjs"]
-    async with aclosing(examine(folder, command, place, tmp_path, [check], patience_seconds=4)) as outcomes:
+    async with aclosing(examine(folder, command, place, tmp_path, [check], patience_seconds=6)) as outcomes:
         (found,) = [outcome async for outcome in outcomes]
     assert not found.passed
     assert any(part in found.seen for part in why.split("|")), found.seen

@@ -139,7 +139,7 @@ class Archiver:
         self._later = [entry for entry in self._later if entry[0] > now]
         for entry in again:
             heapq.heappush(self._ended, entry)
-        age =  self.retention.finished.total_seconds()
+        age = PRESSED_SECONDS if self._pressed() else self.retention.finished.total_seconds()
         age = min(age, self.retention.finished.total_seconds())
         found: list[tuple[float, str]] = []
         while self._ended and self._ended[0][0] + age <= now and len(found) < AT_ONCE:

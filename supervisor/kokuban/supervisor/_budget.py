@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kokuban.blackboard.core import Board, Step, Task
+from kokuban.blackboard.core.spending import DIMENSIONS, reserved_by, spent_in
 from kokuban.schemas import Allotment, Budget, Usage, WorkOrder
 from kokuban.schemas._base import MAX_COUNT
 
 Promised = Mapping[tuple[str, str], Allotment]
 """Task and step to the allotment of an order, or of an answer to who asked for more, that is being written."""
 
-DIMENSIONS = ("steps", "tool_calls", "tokens", "micros", "seconds")
 _WORDS = {"steps": "model turns", "tool_calls": "tool calls", "micros": "millionths of a dollar"}
 MONEY_SHARE = 4
 """A contract says nothing of money: an order gets this part of what is left, and its owner may ask for more."""
@@ -34,20 +34,6 @@ class Short:
 
     def __str__(self) -> str:
         return f"no {_WORDS.get(self.dimension, self.dimension)} left in the budget of {self.scope}"
-
-
-def spent_in(usage: Usage) -> dict[str, int]:
-    """Usage in the dimensions of a budget."""
-    return {
-        "steps": usage.model_calls, "tool_calls": usage.tool_calls, "tokens": usage.tokens, "micros": usage.micros,
-        "seconds": usage.seconds,
-    }  # fmt: skip
-
-
-def reserved_by(step: Step) -> dict[str, int]:
-    """What a running step may still spend."""
-    allotment, so_far = step.allotment, _since(step)
-    return {d: max(0, _of(allotment, d) - (0 if d == "seconds" else so_far[d])) for d in DIMENSIONS}
 
 
 def budgets_over(board: Board, task: Task) -> list[tuple[str, Budget, Usage]]:

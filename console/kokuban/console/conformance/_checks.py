@@ -96,7 +96,7 @@ async def beats(exam: Examination) -> str:
     async def twice() -> bool:
         return exam.beats.count((TASK, "beating", fence)) >= 2
 
-    await eventually(twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=4)
+    await eventually(twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=8)
     heard = exam.beats.count((TASK, "beating", fence))
     await exam.one.proxy.let_go()
     await exam.leader.done("beating")
