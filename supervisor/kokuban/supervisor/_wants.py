@@ -223,10 +223,12 @@ def _identities(refs: tuple[Ref, ...]) -> list[tuple[str, ...]]:
 
 
 def effective_plan(task: Task) -> Plan | None:
-    """The admitted plan, with the needs that later orders added (work redone on top of other work)."""
+    """The admitted plan, with the needs that later orders added (work redone on top of other work), unless a plan made
+    again since cannot have them: it may be without the other step, or have it the other way round."""
     if task.plan is None or PLAN not in task.steps or task.steps[PLAN].status != "done":
         return None
-    return Plan(tuple(PlanStep(s.id, s.role, s.goal, _needs(task, s), s.optional) for s in task.plan.steps))
+    plan = Plan(tuple(PlanStep(s.id, s.role, s.goal, _needs(task, s), s.optional) for s in task.plan.steps))
+    return plan if len(order_of(plan)) == len(plan.steps) else task.plan
 
 
 def patch_steps(task: Task, plan: Plan) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def _matches(h: History, gate: Gate, rec: Rec, where: str) -> None:
     """The outcome follows from the votes on exactly what was asked that were stored before it, or from time."""
     valid = {p: v for p, v in gate.votes.items() if v.body.get("bound") == gate.bound and v.seq < rec.seq}
     said = {word: [p for p, v in valid.items() if v.body.get("vote") == word] for word in ("approve", "deny", "answer")}
-    outcome, by = rec.body.get("outcome"), rec.list("by")
+    outcome, by = rec.body.get("outcome"), rec.items("by")
     if outcome == "approved" and len(said["approve"]) < gate.need:
         text = f"{len(said['approve'])} of the {gate.need} votes that it needs"
         h.wrong("gate-decision", rec.seq, f"{where} was approved with {text}")
@@ -111,7 +111,7 @@ def _matches(h: History, gate: Gate, rec: Rec, where: str) -> None:
 def decisions_in_order(h: History, task: Task, step: Step, rec: Rec) -> None:
     """What an order says about gates is what was decided; a step that waits is not ordered before that."""
     told: dict[str, Any] = {}
-    for entry in rec.list("decided"):
+    for entry in rec.items("decided"):
         name = str(entry.get("gate"))
         gate = task.gates.get(name)
         made = gate.decision if gate is not None else None

@@ -114,7 +114,7 @@ def _is_cancelled(h: History, task: Task, rec: Rec) -> bool:
 
 
 def _dependencies(h: History, task: Task, rec: Rec) -> None:
-    for name in task.spec.list("after"):
+    for name in task.spec.items("after"):
         other = h.tasks.get(name)
         if other is None and not h.settings.whole_board:
             continue
@@ -241,7 +241,7 @@ def final(h: History, task: Task, rec: Rec) -> None:
     if state == "cancelled" and not any(t.cancel for t in h.ancestors(task)) and h.settings.whole_board:
         h.wrong("cancel", rec.seq, f"task {task.id} ended cancelled, and nobody had asked for it")
     if state == "dependency_failed" and h.settings.whole_board:
-        others = [*task.spec.list("after"), *(above.id for above in h.ancestors(task)[1:])]
+        others = [*task.spec.items("after"), *(above.id for above in h.ancestors(task)[1:])]
         if not any(_failed(h, name) for name in others):
             h.wrong(
                 "dependency", rec.seq, f"task {task.id} ended dependency_failed; nothing that it hangs on had failed"

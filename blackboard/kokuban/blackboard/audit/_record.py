@@ -65,7 +65,7 @@ class Rec:
     def worker(self) -> str:
         return str(self.envelope.get("worker") or "")
 
-    def list(self, name: str) -> list[Any]:
+    def items(self, name: str) -> list[Any]:
         """A member of the body that is an array, [] without it."""
         value = self.body.get(name)
         return value if isinstance(value, list) else []

@@ -31,7 +31,7 @@ def done(h: History, task: Task, step: Step, rec: Rec) -> None:
         h.wrong("record", rec.seq, f"the results of step {task.id}/{step.id} are not readable: {error}")
         return
     found = []
-    for result, raw in zip(rec.list("results"), raws, strict=True):
+    for result, raw in zip(rec.items("results"), raws, strict=True):
         kind, name, named = (str(result.get(part, "")) for part in ("kind", "name", "digest"))
         body = raw.get("body", task.stored.get((step.role, kind, name, rec.fence)))
         found.append(Artifact(step.id, step.role, kind, name, named, rec.seq, step.attempt, body))
@@ -53,7 +53,7 @@ def _against(task: Task, step: Step, found: list[Artifact]) -> str:
     """Why these results cannot be admitted, as far as this checker can tell; '' when it knows of nothing."""
     order = step.order
     assert order is not None
-    produces, given = order.list("produces"), {str(ref.get("digest")) for ref in order.list("inputs")}
+    produces, given = order.items("produces"), {str(ref.get("digest")) for ref in order.items("inputs")}
     if not found:
         return "there is none"
     kinds = Counter(a.kind for a in found)
@@ -76,7 +76,7 @@ def _against(task: Task, step: Step, found: list[Artifact]) -> str:
         if wrong:
             return f"{label}: {wrong}"
     judged = [parse(a.body)["subject"]["digest"] for a in found if a.kind == "verdict" and a.body is not None]
-    missing = [d for d in order.list("judges") if d not in judged]
+    missing = [d for d in order.items("judges") if d not in judged]
     if missing:
         return f"no verdict on {missing[0]}, which the order asks to judge"
     return "" if len(set(judged)) == len(judged) else "two verdicts on one artifact"
@@ -101,7 +101,7 @@ def _content(task: Task, step: Step, a: Artifact, given: set[str]) -> str:
         if foreign:
             return f"it cites {foreign[0]}, which is not among the order's inputs"
     if a.kind == "plan":
-        return _plan(content, {str(mate.get("role")) for mate in step.order.list("team")})
+        return _plan(content, {str(mate.get("role")) for mate in step.order.items("team")})
     return ""
 
 
@@ -130,10 +130,10 @@ def _plan(content: dict[str, Any], roles: set[str]) -> str:
 
 def inputs(h: History, task: Task, rec: Rec) -> None:
     """An order's inputs counted: each must be a current result, admitted, of the step that it names."""
-    refs = rec.list("inputs")
+    refs = rec.items("inputs")
     for ref in refs:
         _counted(h, task, ref, rec.seq, f"the order of step {task.id}/{rec.step}")
-    foreign = [d for d in rec.list("judges") if d not in {ref.get("digest") for ref in refs}]
+    foreign = [d for d in rec.items("judges") if d not in {ref.get("digest") for ref in refs}]
     if foreign:
         h.wrong("counted", rec.seq, f"step {task.id}/{rec.step} is to judge {foreign[0]}, which it is not given")
 
@@ -142,11 +142,12 @@ def _counted(
     h: History, task: Task, ref: dict[str, Any], seq: int, where: str, *, again: bool = False
 ) -> Artifact | None:
     """The current result that is named. `again`: it may have been made again since, the same to the byte."""
-    identity = (*(str(ref.get(part, "")) for part in ("step", "kind", "name", "digest")), int(ref.get("seq", 0)))
+    step_id, kind, name, named = (str(ref.get(part, "")) for part in ("step", "kind", "name", "digest"))
+    identity = (step_id, kind, name, named, int(ref.get("seq", 0)))
     label = f"{identity[1]} {identity[2]} of step {identity[0]}"
     step = task.steps.get(str(identity[0]))
     results = {a.identity: a for a in step.results} if step is not None and step.status == "done" else {}
-    found = results.get(identity)  # type: ignore[call-overload]
+    found = results.get(identity)
     if found is None and again:
         found = next((a for a in results.values() if a.identity[:4] == identity[:4]), None)
     if found is None:
@@ -185,7 +186,7 @@ def proven(h: History, task: Task, rec: Rec) -> None:
     tree = judged.get("tree")
     if tree is not None and tree != content["tree"]:
         h.wrong("proof", rec.seq, f"{where}: the checks ran on tree {tree}, the deliverable's is {content['tree']}")
-    if task.spec.list("checks") and (not judged.get("checked") or _failed(judged)):
+    if task.spec.items("checks") and (not judged.get("checked") or _failed(judged)):
         h.wrong(
             "proof", rec.seq, f"{where}: the task came with checks, and not all of them ran and passed on the result"
         )
@@ -224,7 +225,7 @@ def _covered(h: History, task: Task, a: Artifact, seq: int, where: str) -> None:
 
 def _approved(h: History, task: Task, rec: Rec, found: Iterable[Artifact]) -> None:
     """Artifacts of the kinds that wanted a person's word have it."""
-    wanted = task.spec.list("approve")
+    wanted = task.spec.items("approve")
     for a in found:
         if a.kind not in wanted:
             continue

@@ -27,7 +27,8 @@ def members(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     at = _expect(text, at, "{")
     if text[at : at + 1] == "}":
-        return _ended(text, at + 1, found)
+        _check_end(text, at + 1)
+        return found
     while True:
         name, at = _value(text, at)
         if not isinstance(name, str):
@@ -39,7 +40,8 @@ def members(text: str) -> dict[str, str]:
         found[name] = text[at:end]
         at = _skip(text, end)
         if text[at : at + 1] == "}":
-            return _ended(text, at + 1, found)
+            _check_end(text, at + 1)
+        return found
         at = _skip(text, _expect(text, at, ","))
 
 
@@ -48,21 +50,24 @@ def elements(text: str) -> list[str]:
     at = _skip(text, _expect(text, _skip(text, 0), "["))
     found: list[str] = []
     if text[at : at + 1] == "]":
-        return _ended(text, at + 1, found)
+        _check_end(text, at + 1)
+        return found
     while True:
         at = _skip(text, at)
         _, end = _value(text, at)
         found.append(text[at:end])
         at = _skip(text, end)
         if text[at : at + 1] == "]":
-            return _ended(text, at + 1, found)
+            _check_end(text, at + 1)
+        return found
         at = _expect(text, at, ",")
 
 
 def parse(text: str) -> Any:
     """The value of a whole text. Raises `BadJson`."""
     value, end = _value(text, _skip(text, 0))
-    return _ended(text, end, value)
+    _check_end(text, end)
+    return value
 
 
 def digest(text: str | bytes) -> str:
@@ -90,8 +95,7 @@ def _expect(text: str, at: int, sign: str) -> int:
     return _skip(text, at + 1)
 
 
-def _ended(text: str, at: int, value: Any) -> Any:
+def _check_end(text: str, at: int) -> None:
     at = _skip(text, at)
     if at != len(text):
         raise BadJson(f"something follows at {at}")
-    return value

@@ -178,7 +178,7 @@ def failed(at: Context) -> Applied:
 
 
 def waiting(at: Context) -> Applied:
-    """The owner let the step go until people have decided. To ask for what was decided already is a fault of the owner's
+    """The owner let the step go until people have decided. To ask for what was decided already is a fault of its
     program, which would ask for ever."""
     owner = committed(at)
     body = msgspec.json.decode(at.record.body, type=Waiting)
