@@ -173,7 +173,7 @@ async def test_an_unknown_price_is_refused_under_a_money_limit(house: House) -> 
     assert outcome.usage.tokens == 0
 
 
-@pytest.mark.parametrize("waits", [False, pytest.param(True, marks=pytest.mark.xfail(reason="named unconfirmed"))])
+@pytest.mark.parametrize("waits", [False, True])
 async def test_a_cancelled_task_ends_when_its_workers_have_stopped(house: House, waits: bool) -> None:
     slow: Sequence[str] = ["sleep 60"]
     async with house.team(approve=["edit_file"] if waits else ()):

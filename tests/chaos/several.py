@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +57,6 @@ class Run:
     hits: list[Hit] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
-    states: list[str] = field(default_factory=list)
 
     def gaps(self) -> list[Gap]:
         """For each hit on a leader, with nothing done to its successor meanwhile."""
@@ -182,10 +181,12 @@ class Several:
             return None
         return next((m for m in self.supervisors if m.awake and f"-{m.pid}-" in self._lease), None)
 
-    async def attack(self, hits: int, *, stop_seconds: tuple[float, float], pace_seconds: float = 1.0) -> None:
-        """Hit one supervisor after the other, half of the time the leader; at least one other is always awake."""
+    async def attack(
+        self, hits: int, *, stop_seconds: tuple[float, float], pace_seconds: float, only_stops: bool = False
+    ) -> None:
+        """Hit one supervisor after the other, mostly the leader; at least one other is always awake."""
         for _ in range(hits):
-            at_leader, kill = self._dice.random() < 0.6, self._dice.random() < 0.5
+            at_leader, kill = self._dice.random() < 0.6 or only_stops, self._dice.random() < 0.5 and not only_stops
             rest, pause = self._dice.uniform(*stop_seconds), self._dice.uniform(0.1, 2.0)
             choice, wait = self._dice.random(), self._dice.uniform(0.1, 2 * pace_seconds)
             if at_leader:
@@ -216,12 +217,13 @@ class Several:
         self._healing.add(task)
         task.add_done_callback(self._healing.discard)
 
-    async def submit(self, board: Client, tasks: int, folder: Path, *, over_seconds: float) -> None:
-        """Tasks of two tenants, a third at once and the others over time; each with steps of two coders."""
-        source = workspace(folder)
+    async def submit(self, board: Client, tasks: int, folder: Path, hits: int) -> None:
+        """Tasks of two tenants, with two coders' steps each: a third at once, the others while it is hit again and
+        again, so that whoever takes over finds work."""
+        source, first = workspace(folder), tasks // 3
         for number in range(tasks):
-            if number >= tasks // 3:
-                await asyncio.sleep(over_seconds / tasks)
+            due = (number - first) * hits // (tasks - first)
+            await eventually(lambda due=due: len(self.run.hits) >= due, seconds=3_600)  # type: ignore[misc]
             tenant = ("north", "south")[number % 2]
             self.run.accepted.append(
                 await board.submit(f"Task {number}", workspace=source, tenant=tenant, key=f"n-{number}")
@@ -243,9 +245,10 @@ def _worker(message: Message) -> str:
 
 async def several(
     url: str, home: Path, seed: int, *, tasks: int = 40, hits: int = 20, stop_seconds: tuple[float, float] = (3, 8),
-    pace_seconds: float = 1.0, settle_seconds: float = 60, broken: str = "",
+    pace_seconds: float = 0.3, only_stops: bool = False, broken: str = "",
+    until: Callable[[Several], Awaitable[object]] = lambda group: group.ended(60),
 ) -> Run:  # fmt: skip
-    """A whole run on the server at `url`."""
+    """A whole run on the server at `url`, which ends when `until` does."""
     async with await Bus.connect(url) as bus, await Client.connect(url) as board:
         await ensure_board(bus)
         await ensure_roles(bus, builtin_crew(), ack_wait_seconds=3)
@@ -255,11 +258,14 @@ async def several(
         group = Several(bus, url, home, seed, broken)
         async with group.going():
             attacking = asyncio.create_task(
-                group.attack(hits, stop_seconds=stop_seconds, pace_seconds=pace_seconds)
+                group.attack(hits, stop_seconds=stop_seconds, pace_seconds=pace_seconds, only_stops=only_stops)
             )
-            await group.submit(board, tasks, home / "workspace", over_seconds=2 * hits * pace_seconds)
-            await attacking
-            await group.ended(settle_seconds)
+            submitting = asyncio.create_task(group.submit(board, tasks, home / "workspace", hits))
+            try:
+                await asyncio.gather(attacking, submitting)
+                await until(group)
+            finally:
+                await cancelled(attacking, submitting)
             last = await bus.patiently(bus.last_seq)
             await eventually(lambda: group.run.messages[-1].seq >= last)
         return group.run

@@ -23,9 +23,11 @@ TIME = "2026-01-01T00:00:00.000+00:00"
 
 class World:
     """The tasks by name, and what the leader has done. `lead` makes another leader; `round` lets it decide once about
-    every task; `settle` goes on until it has nothing more to say."""
+    every task; `settle` goes on until it has nothing more to say. `pedantic` looks whether a decision changes the
+    board."""
 
-    def __init__(self, *, crew: Crew | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, *, crew: Crew | None = None, limits: Limits | None = None, pedantic: bool = True) -> None:
+        self.pedantic = pedantic
         self.stream = Stream(Board())
         self.board = self.stream.board
         self.crew = crew or builtin_crew()
@@ -139,7 +141,7 @@ class World:
         """One decision about every task, as the shell makes them: all are made before any is stored."""
         done: list[tuple[str, Command]] = []
         for name in list(self.board.tasks):
-            before = copy.deepcopy(self.board) if len(self.board.tasks) < 12 else None
+            before = copy.deepcopy(self.board) if self.pedantic and len(self.board.tasks) < 12 else None
             commands, offers = decide(
                 self.board, self.task(name), self.crew, self.stream.now, self.room.promised
             )  # fmt: skip

@@ -8,18 +8,20 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from kokuban.blackboard import Client
 from kokuban.blackboard._archive import past, tombstone_of
 from kokuban.blackboard.core import Board, fold
 from kokuban.blackboard.wire import Bus, Payloads
-from kokuban.schemas import subjects
+from kokuban.schemas import Claimed, Control, Final, Journal, seal, subjects
 from retention import run_keeper
 from retention.keeper import keeping, on_board
 from support.nats_server import NatsServer
 from support.processes import linux_only
-from support.team import records
+from support.team import CHECK, FIX_ADD, FIX_DOUBLE, audited, edit, finish, plan, records, script, team, workspace
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, linux_only]
@@ -75,3 +77,55 @@ async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> Non
         fold(board, stored)
     assert all(task.tombstone is not None for task in board.tasks.values())
     assert len(board.tasks) == len(TASKS)
+
+
+async def test_a_live_archiver_and_those_who_come_late(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Tasks are worked off and archived at once by a live supervisor, while zombies of every kind write under them."""
+    url = nats_server.url
+    fixing = [
+        {**edit(None, FIX_ADD), "when": {"role": "coder", "turn": 1}, "times": None},
+        {**edit(None, FIX_DOUBLE), "when": {"role": "coder", "turn": 2}, "times": None},
+        {**finish(None), "times": None},
+    ]
+    model, source = script(tmp_path / "s.json", plan(("fix", "coder", ())), *fixing), workspace(tmp_path / "ws")
+    async with (
+        process(url),
+        team(url, model, tmp_path / "team", supervisors=0),
+        await Client.connect(url) as board,
+        await Bus.connect(url) as bus,
+    ):
+
+        async def one(number: int) -> str:
+            task = await board.submit("Fix it", workspace=source, checks=[CHECK], key=f"key {number}")
+            outcome = await board.result(task, timeout=60)
+            assert outcome.state == "done", outcome.reason
+            for late in range(10):
+                await zombie(bus, task, late)
+            return task
+
+        tasks = await asyncio.gather(*(one(number) for number in range(6)))
+
+        async def archived() -> bool:
+            return all([await on_board(bus, task) == ["task.tombstone"] for task in tasks])
+
+        await eventually(archived, seconds=30)
+        for number, task in enumerate(tasks):
+            again = await board.submit("Fix it", workspace=source, checks=[CHECK], key=f"key {number}")
+            assert again == task
+            assert (await board.result(task)).state == "done"
+    folded, _ = audited(await records(url))
+    assert all(task.tombstone is not None for task in folded.tasks.values())
+
+
+async def zombie(bus: Bus, task: str, number: int) -> None:
+    """A claim of an untouched register, a journal line, an end, a control: by who does not know that it is over."""
+    who = {"task": task, "step": "fix", "role": "coder", "attempt": 1, "worker": "zombie"}
+    late = [
+        (subjects.register(task, "coder", "fix"), Claimed(1, 0), "step.claimed", who),
+        (subjects.journal(task, "coder", "fix"), Journal(), "step.journal", {**who, "fence": 1}),
+        (subjects.final(task), Final("failed", "late"), "task.final", {"task": task, "fence": 1}),
+        (subjects.control(task, "ann", f"c-{number}"), Control("cancel"), "task.control", {"task": task}),
+    ]
+    for subject, body, kind, fields in late:
+        ack = await bus.publish(subject, seal(body, id=f"late-{kind}-{number}", type=kind, **fields))
+        assert ack.code == 0

@@ -45,7 +45,7 @@ def after(board: Board, messages: Sequence[Stored]) -> Board:
 
 
 @pytest.mark.parametrize("name", ["done", "failed"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_every_reader_of_an_archived_task_knows_the_same(name: str, data: st.DataObject) -> None:
     """Records are deleted one by one in ascending order, the spec last. A reader may be anywhere when that begins, and

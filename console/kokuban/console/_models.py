@@ -12,7 +12,7 @@ import click
 from kokuban.console._options import PATH
 
 if TYPE_CHECKING:
-    from kokuban.agents.models import Model
+    from kokuban.agents.models import Model, Prices
 
 KEYS = ("OPENAI_API_KEY", "KOKUBAN_API_KEY")
 """Environment variables that hold secrets. Only processes that ask a model get them."""
@@ -29,6 +29,8 @@ class ModelChoice:
     """Whether a coder uses the provider's tool calls, or writes one file a turn in plain text (for small models)."""
     endpoint: str = ""
     """The name under which all workers share this model's endpoint; '': from the provider and the address."""
+    declared: tuple[str, ...] = ()
+    """Prices given as MODEL=IN,OUT, over the built-in table and KOKUBAN_PRICES."""
 
     @property
     def endpoint_name(self) -> str:
@@ -41,8 +43,19 @@ class ModelChoice:
 
         return open_model(self.spec, base_url=self.base_url, record=self.record, env=os.environ)
 
+    def prices(self) -> Prices:
+        """What its calls cost. Raises `ModelConfigError`."""
+        from kokuban.agents.models import Prices
+
+        file = os.environ.get("KOKUBAN_PRICES")
+        prices = Prices.load(Path(file) if file else None)
+        for text in self.declared:
+            prices = prices.declare(text)
+        return prices
+
     async def validate(self) -> None:
-        """Raises the `ModelConfigError` that `open` would raise later."""
+        """Raises the `ModelConfigError` that `open` or `prices` would raise later."""
+        self.prices()
         await self.open().aclose()
 
     def environment(self) -> dict[str, str]:
@@ -54,7 +67,8 @@ class ModelChoice:
         """The command line's part of it."""
         record = ["--record", str(self.record)] if self.record else []
         endpoint = ["--endpoint", self.endpoint] if self.endpoint else []
-        return [*record, *endpoint, "--native-tools" if self.native_tools else "--plain-text"]
+        prices = [argument for text in self.declared for argument in ("--price", text)]
+        return [*record, *endpoint, *prices, "--native-tools" if self.native_tools else "--plain-text"]
 
 
 def _endpoint_of(provider: str, base_url: str | None) -> str:
@@ -77,7 +91,7 @@ def _endpoint_of(provider: str, base_url: str | None) -> str:
 
 def choose(
     model: str | None = None, base_url: str | None = None, record: Path | None = None, native_tools: bool | None = None,
-    endpoint: str | None = None,
+    endpoint: str | None = None, prices: tuple[str, ...] = (),
 ) -> ModelChoice | None:  # fmt: skip
     """The model named by options, else by KOKUBAN_MODEL and KOKUBAN_BASE_URL. None when none is named."""
     spec = model or os.environ.get("KOKUBAN_MODEL")
@@ -89,7 +103,8 @@ def choose(
     if base_url is None and kind == "openai-compatible":
         base_url = os.environ.get("KOKUBAN_BASE_URL") or None
     native = kind == "openai" if native_tools is None else native_tools
-    return ModelChoice(spec, base_url, record.expanduser().absolute() if record else None, native, endpoint or "")
+    kept = record.expanduser().absolute() if record else None
+    return ModelChoice(spec, base_url, kept, native, endpoint or "", prices)
 
 
 class NoModel(click.ClickException):
@@ -114,7 +129,11 @@ def _endpoint(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def model_options(command: Any) -> Any:
-    """Adds --model, --base-url, --record, --native-tools and --endpoint to a command: the arguments of `choose`."""
+    """Adds --model, --base-url, --record, --native-tools, --endpoint and --price: the arguments of `choose`."""
+    command = click.option(
+        "--price", "prices", multiple=True, metavar="MODEL=IN,OUT",
+        help="What a model costs, in dollars per million tokens (or a file of prices in KOKUBAN_PRICES).",
+    )(command)  # fmt: skip
     command = click.option(
         "--endpoint", metavar="NAME", callback=_endpoint,
         help="The model server's name in `kokuban limits` (default: from the provider and the address).",

@@ -107,13 +107,17 @@ async def _supervise(
     "--program", metavar="MODULE:CLASS",
     help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
 )  # fmt: skip
+@click.option(
+    "--approve-tool", "approve", multiple=True, envvar="KOKUBAN_APPROVE_TOOLS", metavar="TOOL",
+    help="A person must approve each call of this tool (or KOKUBAN_APPROVE_TOOLS='write_file delete_file').",
+)  # fmt: skip
 @model_options
 @nats_option
 @_drain_option
 @log_options
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
-    log_format: str, program: str | None, **model: Any,
+    log_format: str, program: str | None, approve: tuple[str, ...], **model: Any,
 ) -> None:  # fmt: skip
     """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or a registered one with --program."""
     import asyncio
@@ -122,7 +126,7 @@ def worker(
     own = load_program(program) if program else None
     contract = asyncio.run(contract_on(nats, role)) if own else contract_of(role)
     choice = required(choose(**model)) if contract.model else None
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own))
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, approve))
 
 
 def contract_of(role: str) -> Contract:
@@ -143,6 +147,7 @@ async def _work(
     nats: str | None,
     drain_seconds: float,
     program: Role | None = None,
+    approve: tuple[str, ...] = (),
 ) -> None:
     import socket
     import tempfile
@@ -165,7 +170,8 @@ async def _work(
         meter = None
         if choice is not None and opened is not None:
             gate = Quota(bus, choice.endpoint_name, f"{contract.role}-{socket.gethostname()}-{os.getpid()}")
-            meter = Meter(opened, on_attempt=_log_attempt, gate=await stack.enter_async_context(gate))
+            prices, slot = choice.prices(), await stack.enter_async_context(gate)
+            meter = Meter(opened, on_attempt=_log_attempt, gate=slot, prices=prices)
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)
         own = Path(tempfile.mkdtemp(prefix=f"kokuban-{contract.role}-", dir=home)).absolute()
@@ -173,7 +179,7 @@ async def _work(
         member = Worker(
             bus, contract, program or program_for(contract.role), home=own, meter=meter,
             concurrency=concurrency or contract.limits.concurrency,
-            native_tools=choice.native_tools if choice else False,
+            native_tools=choice.native_tools if choice else False, approve=approve,
         )  # fmt: skip
         model = choice.spec if choice else None
         structlog.get_logger("kokuban.worker").info("ready", role=contract.role, worker=member.id, model=model)

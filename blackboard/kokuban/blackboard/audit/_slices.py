@@ -23,44 +23,40 @@ _decoder = json.JSONDecoder(parse_constant=_refuse, strict=True)
 def members(text: str) -> dict[str, str]:
     """The members of a JSON object, each with the exact text of its value. Raises `BadJson`, also for a name that comes
     twice."""
-    at = _skip(text, 0)
     found: dict[str, str] = {}
-    at = _expect(text, at, "{")
-    if text[at : at + 1] == "}":
-        _check_end(text, at + 1)
-        return found
-    while True:
+    at = _expect(text, 0, "{")
+    closed = text[at : at + 1] == "}"
+    while not closed:
         name, at = _value(text, at)
         if not isinstance(name, str):
             raise BadJson("a member's name is no string")
         if name in found:
             raise BadJson(f"the member {name[:40]!r} comes twice")
-        at = _skip(text, _expect(text, at, ":"))
+        at = _expect(text, at, ":")
         _, end = _value(text, at)
         found[name] = text[at:end]
         at = _skip(text, end)
-        if text[at : at + 1] == "}":
-            _check_end(text, at + 1)
-        return found
-        at = _skip(text, _expect(text, at, ","))
+        closed = text[at : at + 1] == "}"
+        if not closed:
+            at = _expect(text, at, ",")
+    _check_end(text, at + 1)
+    return found
 
 
 def elements(text: str) -> list[str]:
     """The elements of a JSON array, each as its exact text. Raises `BadJson`."""
-    at = _skip(text, _expect(text, _skip(text, 0), "["))
     found: list[str] = []
-    if text[at : at + 1] == "]":
-        _check_end(text, at + 1)
-        return found
-    while True:
-        at = _skip(text, at)
+    at = _expect(text, 0, "[")
+    closed = text[at : at + 1] == "]"
+    while not closed:
         _, end = _value(text, at)
         found.append(text[at:end])
         at = _skip(text, end)
-        if text[at : at + 1] == "]":
-            _check_end(text, at + 1)
-        return found
-        at = _expect(text, at, ",")
+        closed = text[at : at + 1] == "]"
+        if not closed:
+            at = _expect(text, at, ",")
+    _check_end(text, at + 1)
+    return found
 
 
 def parse(text: str) -> Any:

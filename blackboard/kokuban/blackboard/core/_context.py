@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
+from kokuban.blackboard.core.ledger import unsettled
 from kokuban.blackboard.core.state import Artifact, Board, Status, Step, Task
 from kokuban.schemas import Done, Failed, Journal, Opens, Record, Usage, Waiting, subjects
 
@@ -88,14 +89,8 @@ def settled(owner: Step, body: Journal | Done | Failed | Waiting) -> Usage:
 
 
 def worst(opened: Opens | None) -> Usage:
-    """What a call that nobody will ever settle counts for: what was reserved for it."""
-    if opened is None:
-        return Usage()
-    asked = opened.kind == "model"
-    return Usage(
-        input_tokens=opened.reserved_tokens, model_calls=int(asked), tool_calls=int(not asked), estimated=True,
-        micros=opened.reserved_micros,
-    )  # fmt: skip
+    """What a call counts for that nobody will ever settle."""
+    return unsettled(opened) if opened is not None else Usage()
 
 
 def book(board: Board, task: Task, step: Step, usage: Usage) -> None:

@@ -195,7 +195,7 @@ def waiting(at: Context) -> Applied:
         owner.why, owner.reasons = "bug", (owner.failure.reason,)
         move(at, owner, "failed")
         return Applied(at.task, at.record)
-    owner.gate = gate.id
+    owner.gate, owner.fence = gate.id, 0  # nobody's any more
     move(at, owner, "waiting")
     return Applied(at.task, at.record)
 
