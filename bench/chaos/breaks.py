@@ -6,6 +6,7 @@ Nothing of this is in the product: only the processes of a chaos run look here, 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,25 +18,27 @@ WORKERS = "planner coder verifier integrator"
 @dataclass(frozen=True)
 class Break:
     """`roles` patch themselves (`people` is the driver); one of `rules` must be found broken. `kinds` are faults that
-    it takes, `words` what every task's goal says (the usual mixture without)."""
+    it takes, `words` what every task's goal says, `sort` of which sort the tasks are (see `tasks.py`; the usual mixture
+    without)."""
 
     roles: str
     patch: Callable[[], None]
     rules: tuple[str, ...]
     kinds: tuple[str, ...] = ()
     words: str = ""
+    sort: float | None = None
 
 
 BREAKS: dict[str, Break] = {}
 
 
 def breaks(
-    name: str, roles: str, *rules: str, kinds: tuple[str, ...] = (), words: str = ""
+    name: str, roles: str, *rules: str, kinds: tuple[str, ...] = (), words: str = "", sort: float | None = None
 ) -> Callable[[Callable[[], None]], None]:
     """Registers a patch under a name."""
 
     def register(patch: Callable[[], None]) -> None:
-        BREAKS[name] = Break(roles, patch, rules, kinds, words)
+        BREAKS[name] = Break(roles, patch, rules, kinds, words, sort)
 
     return register
 
@@ -44,6 +47,11 @@ def apply(name: str, role: str) -> None:
     """Break the rule of this name in this process, if it is for its role. '' breaks nothing."""
     if name and role in BREAKS[name].roles.split():
         BREAKS[name].patch()
+
+
+def _module(name: str) -> Any:
+    """A module whose package has something else of its name."""
+    return importlib.import_module(name)
 
 
 async def unfenced(bus: Any, subject: str, data: bytes, *, op: str = "", fence: Any = None, **rest: Any) -> Any:
@@ -159,26 +167,25 @@ def _end_forgotten() -> None:
     service.decide = decide
 
 
-@breaks("unsealed", "supervisor", "sealed")
+@breaks("unsealed", "supervisor", "sealed", sort=0.25)
 def _unsealed() -> None:
     from kokuban.schemas import Final
-    from kokuban.supervisor import decide
     from kokuban.supervisor._commands import End
+
+    decide = _module("kokuban.supervisor.decide")
 
     decide._ending = lambda task, doom: [End(Final(doom.state, str(doom), usage=task.usage))]
 
 
-@breaks("cancel-ignored", "supervisor", "cancel", words="keyed " * 60)
+@breaks("cancel-ignored", "supervisor", "cancel", words="keyed " * 60, sort=0.25)
 def _cancel_ignored() -> None:
-    from kokuban.supervisor import decide
-
+    decide = _module("kokuban.supervisor.decide")
     decide._ends_from_outside = lambda board, task, now: None
 
 
-@breaks("dependency-ignored", "supervisor", "dependency")
+@breaks("dependency-ignored", "supervisor", "dependency", sort=0.53)
 def _dependency_ignored() -> None:
-    from kokuban.supervisor import decide
-
+    decide = _module("kokuban.supervisor.decide")
     decide._blocked = lambda board, task: False
 
 
@@ -285,9 +292,9 @@ def _unjudged() -> None:
 
     right = _wants._add
 
-    def add(task: Any, crew: Any, want: Any, before: Any, found: Any, asks: Any) -> bool:
+    def add(task: Any, crew: Any, want: Any, before: Any, found: Any, *rest: Any) -> bool:
         if want.step == _wants.INTEGRATE:
-            return bool(right(task, crew, want, before, found, asks))
+            return bool(right(task, crew, want, before, found, *rest))
         found.append(want)
         return _wants.is_current(task, want)
 
@@ -337,7 +344,7 @@ def _never_sent() -> None:
 # ---------------------------------------------------------------------- limits and budgets
 
 
-@breaks("limits-ignored", "supervisor", "limit")
+@breaks("limits-ignored", "supervisor", "limit", words="keyed " * 25)
 def _limits_ignored() -> None:
     from kokuban.supervisor._room import Room
 
@@ -345,14 +352,13 @@ def _limits_ignored() -> None:
     Room.is_full = lambda self, tenant, under_way: False
 
 
-@breaks("budget-ignored", "supervisor", "budget", words="keyed model model")
+@breaks("budget-ignored", "supervisor", "budget", words="keyed model model", sort=0.1)
 def _budget_ignored() -> None:
-    from kokuban.supervisor import decide
-
+    decide = _module("kokuban.supervisor.decide")
     decide.carve = lambda board, task, order, *rest, **more: order
 
 
-@breaks("allotment-ignored", "coder", "allotment", words="model " * 12)
+@breaks("allotment-ignored", "coder", "allotment", words="model " * 12, sort=0.1)
 def _allotment_ignored() -> None:
     from kokuban.blackboard.core.ledger import Ledger
 
@@ -362,21 +368,21 @@ def _allotment_ignored() -> None:
 # ---------------------------------------------------------------------- people
 
 
-@breaks("approval-forged", "supervisor", "gate-decision")
+@breaks("approval-forged", "supervisor", "gate-decision", sort=0.45)
 def _approval_forged() -> None:
     from kokuban.supervisor import _gates
 
     _gates._outcome = lambda gate, now, known: "approved"
 
 
-@breaks("approval-skipped", "supervisor", "approval")
+@breaks("approval-skipped", "supervisor", "approval", sort=0.35)
 def _approval_skipped() -> None:
     from kokuban.supervisor import _wants
 
-    _wants._approved = lambda task, want, asks: True
+    _wants._approved = lambda *given: True
 
 
-@breaks("gate-skipped", "coder", "gate-used")
+@breaks("gate-skipped", "coder", "gate-used", sort=0.45)
 def _gate_skipped() -> None:
     import effects
     from msgspec.structs import replace
@@ -388,14 +394,14 @@ def _gate_skipped() -> None:
     effects.EffectCoder._approved = approved
 
 
-@breaks("votes-twice", "people", "gate-vote")
+@breaks("votes-twice", "people", "gate-vote", sort=0.45)
 def _votes_twice() -> None:
     from kokuban.blackboard import _people
 
     _people.write = unfenced
 
 
-@breaks("bound-forged", "supervisor", "gate-bound")
+@breaks("bound-forged", "supervisor", "gate-bound", sort=0.45)
 def _bound_forged() -> None:
     from msgspec.structs import replace
 

@@ -165,8 +165,9 @@ class _Run:
         self._options = options
         self._bus = bus
         broken = BREAKS.get(options.breaks)
-        words = broken.words if broken else ""
-        self._people = People(url, bus, options.seed, options.tasks, options.seconds * 0.75, words)
+        words, sort = (broken.words, broken.sort) if broken else ("", None)
+        pace = options.seconds * 0.75
+        self._people = People(url, bus, options.seed, options.tasks, pace, words, sort)
         self._records: dict[int, Message] = {}
         self._ended: set[str] = set()
         self._known: set[str] = set()

@@ -23,7 +23,9 @@ class People:
     """Submits the tasks over `seconds`, cancels some, votes on gates, changes limits. `accepted` are the tasks that the
     client said were stored."""
 
-    def __init__(self, url: str, bus: Bus, seed: int, tasks: int, seconds: float, words: str = "") -> None:
+    def __init__(
+        self, url: str, bus: Bus, seed: int, tasks: int, seconds: float, words: str = "", sort: float | None = None,
+    ) -> None:  # fmt: skip
         self.accepted: set[str] = set()
         self.cancelled: set[str] = set()
         self._url = url
@@ -32,6 +34,7 @@ class People:
         self._tasks = tasks
         self._seconds = seconds
         self._words = words.split()  # what every goal says; by the dice without
+        self._sort = sort
         self._names: list[str] = []
         self._doing: set[asyncio.Task[None]] = set()
         self._board: Client | None = None
@@ -70,6 +73,7 @@ class People:
         words = ["keyed"] * dice.randint(1, 3) + ["other"] * (dice.random() < 0.12)
         spec: dict[str, Any] = {"tenant": dice.choice(TENANTS), "priority": dice.randint(-1, 1)}
         kind, cancel = dice.random(), None
+        kind = kind if self._sort is None else self._sort
         if kind < 0.2:
             words += ["model"] * dice.randint(1, 4)
             spec["budget"] = Budget(steps=dice.randint(4, 30), tokens=dice.randint(6_000, 60_000), tool_calls=40)

@@ -149,7 +149,9 @@ class Decisions:
                 label = f"{what} {name}" if what != "task" else "a task"
                 self.most[label] = max(self.most[label], count)
                 if name in limits and count > limits[name]:
-                    self.wrong.append(f"{seq}: {count} steps of {what} {name} are under way, the limit is {limits[name]}")
+                    self.wrong.append(
+                        f"{seq}: {count} steps of {what} {name} are under way, the limit is {limits[name]}"
+                    )
 
     def _register(self, seq: int, task: str, name: str, record: dict[str, Any]) -> None:
         """A claim, an owner's commit, or the leader who takes the step back. What does not fit counts for nothing."""

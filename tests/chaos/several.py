@@ -11,10 +11,11 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chaos.decisions import SHARDS, Limits, Message
 from kokuban.blackboard import Client
@@ -42,7 +43,7 @@ class Hit:
 
 @dataclass
 class Gap:
-    """From a hit on the leader (`what`) until others' epochs were all in force, and until the next decision. Seconds."""
+    """From a hit on a leader until others' epochs were all in force, and until the next decision, in seconds."""
 
     what: str
     until_led: float
@@ -51,7 +52,7 @@ class Gap:
 
 @dataclass
 class Run:
-    """How it went. `messages` are all records that ever were, `accepted` the tasks that clients were told are stored."""
+    """How it went. `messages` are all records that ever were, `accepted` the tasks that clients were told of."""
 
     seed: int
     hits: list[Hit] = field(default_factory=list)
@@ -133,15 +134,11 @@ class Member:
 class Several:
     """Three supervisors, two processes of workers, and somebody who reads all of it."""
 
-    def __init__(self, bus: Bus, url: str, home: Path, seed: int, broken: str = "") -> None:
+    def __init__(self, bus: Bus, url: str, home: Path, seed: int, options: Sequence[str] = ()) -> None:
         self.run = Run(seed)
-        model = script(
-            home / "script.json", plan(("add", "coder", ()), ("double", "coder", ())), edit("add", FIX_ADD) | _ALWAYS,
-            edit("double", FIX_DOUBLE) | _ALWAYS, finish(None) | {"times": None},
-        )  # fmt: skip
-        more = (broken,) if broken else ()
+        model = team_script(home)
         self.supervisors = [
-            Member("supervisor", url, str(home), model, *more, log=home / f"supervisor-{n}.log") for n in range(3)
+            Member("supervisor", url, str(home), model, *options, log=home / f"supervisor-{n}.log") for n in range(3)
         ]
         self.workers = [Member("workers", url, str(home / f"w{n}"), model, log=home / f"w{n}.log") for n in range(2)]
         self._bus = bus
@@ -236,7 +233,15 @@ class Several:
             await asyncio.wait(self._healing)
 
 
-_ALWAYS = {"times": None, "when": {"role": "coder", "turn": 1}}
+def team_script(home: Path) -> str:
+    """A plan with two coders at once, each of whom does its part in one turn."""
+
+    def does(step: str, change: tuple[str, str]) -> dict[str, Any]:
+        return {**edit(step, change), "when": {"role": "coder", "step": step, "turn": 1}, "times": None}
+
+    steps = plan(("add", "coder", ()), ("double", "coder", ()))
+    rest = {**finish(None), "times": None}
+    return script(home / "script.json", steps, does("add", FIX_ADD), does("double", FIX_DOUBLE), rest)
 
 
 def _worker(message: Message) -> str:
@@ -245,17 +250,20 @@ def _worker(message: Message) -> str:
 
 async def several(
     url: str, home: Path, seed: int, *, tasks: int = 40, hits: int = 20, stop_seconds: tuple[float, float] = (3, 8),
-    pace_seconds: float = 0.3, only_stops: bool = False, broken: str = "",
+    pace_seconds: float = 0.3, only_stops: bool = False, options: Sequence[str] = (), replicas: int = 1,
+    prepare: Callable[[Bus], Awaitable[object]] | None = None,
     until: Callable[[Several], Awaitable[object]] = lambda group: group.ended(60),
 ) -> Run:  # fmt: skip
-    """A whole run on the server at `url`, which ends when `until` does."""
+    """A whole run on the server at `url`, which `prepare`, if any, fills before; it ends when `until` does."""
     async with await Bus.connect(url) as bus, await Client.connect(url) as board:
-        await ensure_board(bus)
+        await ensure_board(bus, replicas=replicas)
+        if prepare is not None:
+            await prepare(bus)
         await ensure_roles(bus, builtin_crew(), ack_wait_seconds=3)
         tenants = {name: TenantLimits(concurrency=limit) for name, limit in LIMITS.tenants.items()}
         wanted = BoardLimits(roles=dict(LIMITS.roles), tenants=tenants, steps_per_task=LIMITS.per_task)
         await change_board_limits(bus, lambda _: wanted)
-        group = Several(bus, url, home, seed, broken)
+        group = Several(bus, url, home, seed, options)
         async with group.going():
             attacking = asyncio.create_task(
                 group.attack(hits, stop_seconds=stop_seconds, pace_seconds=pace_seconds, only_stops=only_stops)

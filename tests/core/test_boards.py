@@ -29,7 +29,8 @@ PLANS = [
 ]
 BUDGETS = [
     None, Budget(tokens=90_000), Budget(tokens=20_000, micros=4_000), Budget(steps=6, tokens=50_000), Budget(),
-    Budget(seconds=900), Budget(tool_calls=3), Budget(tokens=0), Budget(steps=40, tool_calls=9, tokens=70_000, micros=90),
+    Budget(seconds=900), Budget(tool_calls=3), Budget(tokens=0),
+    Budget(steps=40, tool_calls=9, tokens=70_000, micros=90),
 ]  # fmt: skip
 TENANTS = ("a", "b")
 NEVER = 2**53
@@ -353,6 +354,6 @@ class Boards(RuleBasedStateMachine):
 
 TestBoards = Boards.TestCase
 TestBoards.settings = settings(
-    max_examples=40, stateful_step_count=60, deadline=None,
+    max_examples=30, stateful_step_count=60, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip

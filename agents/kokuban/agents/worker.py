@@ -39,6 +39,8 @@ from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
 HEARTBEAT_SECONDS = 1.0
+FIRST_CALL_TOKENS = 4_000
+"""What a first call counts for when nobody ever says what it cost; only where no budget applies."""
 STOP_SECONDS = 1.0
 """After this time a program that was told to stop is told so again."""
 LEAVE = b'-NAK {"delay": 30000000000}'
@@ -208,7 +210,8 @@ class Worker:
         """What the claim opens, so that the first call costs no line. Where a budget applies nothing is opened without
         a reservation, and what that must be is not known yet."""
         order = assignment.order
-        return Opens(1, "model") if self._contract.model and not order.resumes and not order.budgeted else None
+        opens = self._contract.model and not order.resumes and not order.budgeted
+        return Opens(1, "model", reserved_tokens=FIRST_CALL_TOKENS) if opens else None
 
     # ------------------------------------------------------------------ owning a step
 

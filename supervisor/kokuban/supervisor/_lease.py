@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 
 import structlog
 
 from kokuban.blackboard.clock import SYSTEM, Clock
-from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Written, write
+from kokuban.blackboard.wire import Bus, BusError, Conflict, Fence, Refused, Written, write
 from kokuban.schemas import Epoch, Lease, seal, subjects
 
 TTL_SECONDS = 3
 ASK_SECONDS = 0.25
+RENEWALS = 3
+"""How often a lease is renewed in the time that it lives."""
 log = structlog.get_logger("kokuban.lease")
 
 
@@ -30,6 +33,7 @@ class Leadership:
         self._supervisor = supervisor
         self._ttl_seconds = ttl_seconds
         self._seq = 0  # of our lease, 0 without one
+        self._stored: deque[int] = deque(maxlen=RENEWALS + 1)  # those of it that may not have expired yet
 
     async def acquire(self) -> None:
         """Wait until this supervisor holds the lease."""
@@ -64,7 +68,7 @@ class Leadership:
         loop = asyncio.get_running_loop()
         good_until = loop.time() + self._ttl_seconds
         while True:
-            await asyncio.sleep(self._ttl_seconds / 3)
+            await asyncio.sleep(self._ttl_seconds / RENEWALS)
             asked = loop.time()  # the server counts from a later instant than this
             if asked > good_until:
                 return
@@ -79,13 +83,19 @@ class Leadership:
             self._seq, good_until = stored.seq, asked + self._ttl_seconds
 
     async def give_up(self) -> None:
-        """Let the next supervisor lead at once, if we hold the lease. Best effort: it expires anyway."""
+        """Let the next supervisor lead at once, if we hold the lease. Best effort: it expires anyway. The records
+        before the last renewal live for a while too; the one in force goes last."""
         if not self._seq:
             return
-        try:
-            await self._bus.api(f"STREAM.MSG.DELETE.{subjects.BOARD}", {"seq": self._seq, "no_erase": True}, timeout=1)
-        except BusError:
-            log.debug("lease left to expire")
+        for seq in self._stored:
+            try:
+                await self._bus.api(f"STREAM.MSG.DELETE.{subjects.BOARD}", {"seq": seq, "no_erase": True}, timeout=1)
+            except Refused:
+                log.debug("lease had expired", seq=seq)
+            except BusError:
+                log.debug("lease left to expire")
+                break
+        self._stored.clear()
         self._seq = 0
 
     async def _write_lease(self, after: int) -> Written | Conflict:
@@ -93,4 +103,7 @@ class Leadership:
         data = seal(Lease(self._supervisor), id=op, type="ctl.lease", worker=self._supervisor, time=self._clock.stamp())
         fence = Fence(subjects.LEASE, after)
         ttl = self._ttl_seconds
-        return await write(self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{ttl}s", patience_seconds=ttl)
+        stored = await write(self._bus, subjects.LEASE, data, op=op, fence=fence, ttl=f"{ttl}s", patience_seconds=ttl)
+        if isinstance(stored, Written):
+            self._stored.append(stored.seq)
+        return stored

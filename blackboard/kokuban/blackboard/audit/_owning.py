@@ -22,7 +22,7 @@ def spec(h: History, rec: Rec) -> None:
             h.wrong("epoch", rec.seq, f"{rec.type} of task {rec.task}: {stale}")
         known.archived = True
         return
-    if known is not None:
+    if known is not None and not known.archived:  # a tombstone has its time, and then its key is free again
         h.wrong("accepted-once", rec.seq, f"task {rec.task} was accepted before, at {known.spec.seq}")
         return
     h.count("tasks accepted")
