@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import msgspec
+
 from kokuban.blackboard.core import Board
 
 _APART = ("last_seq", "ignored")
@@ -43,6 +45,8 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value).decode()
     slots = getattr(value, "__dataclass_fields__", None)
     if slots is not None:
         apart = _OF_OTHERS if getattr(value, "tombstone", None) is not None else ()

@@ -422,7 +422,8 @@ def _accepted_twice() -> None:
     right = client.write
 
     async def write(bus: Any, subject: str, data: bytes, *, op: str, fence: Any, **rest: Any) -> Any:
+        done = await right(bus, subject, data, op=op, fence=fence, **rest)
         await unfenced(bus, subject, data.replace(op.encode(), secrets.token_hex(12).encode()))
-        return await right(bus, subject, data, op=op, fence=fence, **rest)
+        return done
 
     client.write = write

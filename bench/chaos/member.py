@@ -75,7 +75,7 @@ async def _supervise(bus: Bus, home: Path) -> None:
     async def tell() -> None:
         await leader._reader.caught_up.wait()
         place = home / f"board-{os.getpid()}"
-        place.with_suffix(".tmp").write_text(board_text(leader.board))
+        place.with_suffix(".tmp").write_text(f"{leader.board.last_seq}\n{board_text(leader.board)}")
         place.with_suffix(".tmp").rename(place)
 
     telling: set[asyncio.Task[None]] = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.decisions import Decisions, Message
+from chaos.decisions import Decisions
 from chaos.several import LIMITS, Several, several
 from kokuban.blackboard import Client
 from kokuban.blackboard.audit import Settings, audit

@@ -13,7 +13,7 @@ from core.history import History
 from core.world import World, allotments, ends
 from kokuban.schemas import Allotment, Budget, Failed, Opens, Settles, TenantLimits, Usage, WorkOrder
 from kokuban.schemas.contracts import builtin_crew
-from kokuban.supervisor import Allow, Order
+from kokuban.supervisor import Allow, Order, Release
 from kokuban.supervisor._budget import DIMENSIONS, Short, carve, grant, left_for, reserved_by
 
 CODER = builtin_crew()["coder"].limits
@@ -330,6 +330,12 @@ def test_an_order_that_allows_no_more_gets_the_same_again() -> None:
     history.journal("write", asks=Allotment(tokens=99_000))
     history.release("write")
     assert not [c for _, c in world.settle() if isinstance(c, Allow)], "nobody is there to be answered"
+
+
+def test_who_asks_too_late_is_taken_back_and_not_answered() -> None:
+    world, _, has = asking(1_000, Allotment(tokens=5_000), other=9_000)
+    world.pass_time(has.seconds + 31)
+    assert [type(command) for command in world.decide("t-1")] == [Release]
 
 
 # ---------------------------------------------------------------------- ends

@@ -18,7 +18,7 @@ from kokuban.blackboard.audit._export import BadExport, Message, read_lines, wri
 from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
 from kokuban.blackboard.registered import load_kinds
 from kokuban.blackboard.wire import Bus, PayloadMissing, Payloads
-from kokuban.schemas import BadRecord, Final, Tombstone, open_record, subjects
+from kokuban.schemas import BadRecord, Final, Tombstone, encode, open_record, subjects
 
 MAX_BYTES = 1024**3
 """What an archive may unpack to."""
@@ -60,8 +60,8 @@ def unpack(data: bytes) -> list[Stored]:
 
 
 async def tombstone_of(bus: Bus, task: str) -> Tombstone | None:
-    """The task's tombstone; None when it has none."""
-    stored = await bus.patiently(lambda: bus.last(subjects.spec(subjects.token(task, "task"))))
+    """The task's tombstone; None when it has none. Only a leader can have written it."""
+    stored = await bus.patiently(lambda: bus.last(subjects.buried(subjects.token(task, "task"))))
     if stored is None:
         return None
     try:
@@ -69,6 +69,18 @@ async def tombstone_of(bus: Bus, task: str) -> Tombstone | None:
         return msgspec.json.decode(record.body, type=Tombstone) if record.type == "task.tombstone" else None
     except (BadRecord, msgspec.DecodeError):
         return None
+
+
+def keeps_key(stored: Stored, tombstone: Tombstone) -> bool:
+    """Whether this is the copy of the tombstone that keeps the task's key: it stands where the spec stood."""
+    address = subjects.parse(stored.subject)
+    if address is None or address.kind != "spec" or b'"type":"task.tombstone"' not in stored.data:
+        return False
+    try:
+        record = open_record(stored.data)
+    except BadRecord:
+        return False
+    return record.type == "task.tombstone" and bytes(record.body) == encode(tombstone)
 
 
 async def past(bus: Bus, payloads: Payloads, task: str, tombstone: Tombstone) -> Past:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kokuban.blackboard._archive import keeps_key
 from kokuban.blackboard.core import Applied, Artifact, Stored
 from kokuban.schemas import (
     KINDS,
@@ -93,6 +94,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 def events_of(applied: Applied, stored: Stored) -> list[Event]:
     """What a record that was just folded means to a watcher."""
     record = applied.record
+    if applied.task is not None and applied.task.tombstone is not None and keeps_key(stored, applied.task.tombstone):
+        return []  # its burial was told of
     if record is None or applied.ignored:
         task = applied.task.id if applied.task else ""
         return [Event(stored.seq, stored.time, "ignored", task, text=applied.ignored)]

@@ -25,11 +25,11 @@ async def history_of(bus: Bus, task: str | None) -> list[Message]:
                 if stored.subject.startswith("kb.ctl."):
                     found[stored.seq] = stored
                 continue
-            if address.kind == "spec":
+            if address.kind in ("spec", "buried"):
                 _below(stored, address.task, wanted)
             if wanted is None or address.task in wanted:
                 found[stored.seq] = stored
-                if address.kind == "spec":
+                if address.kind == "buried":
                     found |= await _archived(bus, address.task, stored)
     finally:
         await reading.stop()
@@ -39,7 +39,7 @@ async def history_of(bus: Bus, task: str | None) -> list[Message]:
 
 
 def _below(stored: Stored, task: str, wanted: set[str] | None) -> None:
-    """A task that stands below a wanted one is wanted, too: its spec comes after the other's."""
+    """A task that stands below a wanted one is wanted, too: its spec or tombstone comes after the other's."""
     try:
         if wanted is not None and open_record(stored.data).parent in wanted:
             wanted.add(task)
@@ -48,7 +48,7 @@ def _below(stored: Stored, task: str, wanted: set[str] | None) -> None:
 
 
 async def _archived(bus: Bus, task: str, stored: Stored) -> dict[int, Stored]:
-    """The records that a tombstone stands for; none when it is a spec."""
+    """The records that a tombstone stands for."""
     if b'"type":"task.tombstone"' not in stored.data:
         return {}
     tombstone = await _archive.tombstone_of(bus, task)

@@ -18,6 +18,7 @@ from kokuban.blackboard._answers import (
     approvals_of,
     lineage_of,
 )
+from kokuban.blackboard._archive import tombstone_of
 from kokuban.blackboard._spending import Spending, spending_of
 from kokuban.blackboard._submit import (
     NO_CONTENT,
@@ -112,11 +113,10 @@ class People:
         spec = await self._bus.patiently(lambda: self._bus.last(subjects.spec(name)))
         if spec is None:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
-        record = open_record(spec.data)
-        if record.type == "task.tombstone":
-            tombstone = msgspec.json.decode(record.body, type=Tombstone)
-            return tombstone.final, tombstone
         final = await self._bus.patiently(lambda: self._bus.last(subjects.final(name)))
+        stone = await tombstone_of(self._bus, name)  # read last: its end is deleted only after it is there
+        if stone is not None:
+            return stone.final, stone
         return (final.seq, msgspec.json.decode(open_record(final.data).body, type=Final)) if final else None
 
     # ------------------------------------------------------------------ gates

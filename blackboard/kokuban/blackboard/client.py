@@ -262,8 +262,8 @@ class Client(People):
         except Refused as error:
             raise full() if error.code == STORE_IS_FULL else error from error
         if isinstance(stored, Conflict):
-            there = await self._last(subject)
-            if there is not None and not _same_task(open_record(there.data), spec):
+            there = await self._select(subject)  # the first is the task: nothing that is written over it counts
+            if there and not _same_task(open_record(there[0].data), spec):
                 raise KeyInUse(f"key: {spec.key!r} already names task {task}, whose content differs; use another key")
 
     # ------------------------------------------------------------------ watch
@@ -290,7 +290,7 @@ class Client(People):
                     for event in events_of(applied, stored):
                         yield event
                     after = stored.seq
-                if task is not None and board.tasks[task].final is not None:
+                if task in board.tasks and board.tasks[task].final is not None:
                     return
 
     async def status(self, task: str) -> Task:

@@ -33,14 +33,15 @@ _store_option = click.option(
 @_timeout_option
 def run(
     out: Path | None, store: Path | None, as_json: bool, timeout: float | None, model: str | None,
-    base_url: str | None, record: Path | None, native_tools: bool | None, endpoint: str | None, **task: Any,
+    base_url: str | None, record: Path | None, native_tools: bool | None, endpoint: str | None,
+    prices: tuple[str, ...], **task: Any,
 ) -> int:  # fmt: skip
     """Do one task with a server, a supervisor and five agents of its own, and show what it gave.
 
     Artifacts are shown on standard error as they are admitted, the result on standard output. Exit code 0: done,
     1: the task ended otherwise (the text says how).
     """
-    choice = choose(model, base_url, record, native_tools, endpoint)
+    choice = choose(model, base_url, record, native_tools, endpoint, prices)
     return _run(TaskRequest(**task), choice, out, store, as_json, timeout)
 
 

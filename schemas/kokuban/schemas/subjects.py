@@ -54,9 +54,9 @@ def token(value: str, field: str) -> str:
 
 
 class Address(NamedTuple):
-    """A board subject, parsed. `kind` is spec, work, step, journal, grant, artifact, gate, control or final; tokens not
-    in it are ''. `rest` is what follows: kind, name and fence of an artifact; the gate and request, decision or vote
-    and person; person and id of a control."""
+    """A board subject, parsed. `kind` is spec, work, step, journal, grant, artifact, gate, control, final or buried;
+    tokens not in it are ''. `rest` is what follows: kind, name and fence of an artifact; the gate and request, decision
+    or vote and person; person and id of a control."""
 
     kind: str
     task: str
@@ -111,6 +111,11 @@ def control(task: str, person: str, name: str) -> str:
 
 def final(task: str) -> str:
     return f"kb.task.{task}.final"
+
+
+def buried(task: str) -> str:
+    """Where the leader says that an ended task is archived. The same words on the spec's subject only keep its key."""
+    return f"kb.task.{task}.buried"
 
 
 def task_records(task: str) -> str:
@@ -172,7 +177,7 @@ def delta(task: str, role: str, step: str) -> str:
     return f"{DELTAS}.{task}.{role}.{step}"
 
 
-_LENGTHS = {"spec": 4, "final": 4, "work": 6, "step": 6, "journal": 6, "grant": 6}
+_LENGTHS = {"spec": 4, "final": 4, "buried": 4, "work": 6, "step": 6, "journal": 6, "grant": 6}
 _GATE_RECORDS = {"request": 7, "decision": 7, "vote": 8}
 
 

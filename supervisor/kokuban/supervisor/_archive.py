@@ -1,8 +1,9 @@
 """Archiving: a finished task becomes one compressed payload and a tombstone, and its records are deleted (DESIGN 4.8).
 
-The order is what makes it safe to die anywhere: the archive is stored and read back; the tombstone takes the spec's
-place by compare-and-set; only when the fold has taken the tombstone are records deleted, one by one in ascending order,
-the old spec last. Whoever leads next finds the tombstone, and whatever is still there under it is swept.
+The order is what makes it safe to die anywhere: the archive is stored and read back; the tombstone is written under the
+leader's epoch, on a subject that is the leader's alone; when the fold has taken it, a copy takes the spec's place by
+compare-and-set, which keeps the key; only then are records deleted, one by one in ascending order, the old spec last.
+Whoever leads next finds the tombstone, puts the copy there if it is missing, and sweeps whatever else stands under it.
 """
 
 from __future__ import annotations
@@ -10,17 +11,27 @@ from __future__ import annotations
 import asyncio
 import heapq
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
 import structlog
 
-from kokuban.blackboard._archive import pack
+from kokuban.blackboard._archive import keeps_key, pack
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored, Task
-from kokuban.blackboard.wire import Bus, BusError, Fence, Payloads, Refused, Written, crash_point, write
+from kokuban.blackboard.wire import (
+    Bus,
+    BusError,
+    Conflict,
+    Fence,
+    Payloads,
+    Refused,
+    Written,
+    crash_point,
+    write,
+)
 from kokuban.schemas import BadRecord, TaskSpec, Tombstone, open_record, seal, subjects
 
 SWEEP_SECONDS = 1.0
@@ -58,15 +69,17 @@ class Archiver:
     does anything; every supervisor's `saw` keeps the list, so that the next leader has it.
 
     `now` is the server's time; `epoch_of` the leader's epoch for a task; `folded` waits until a sequence is folded;
-    `pressed` says that the store is filling up: then tasks are archived before their time, oldest first.
+    `pressed` says that the store is filling up: then tasks are archived before their time, oldest first. `shards` are
+    held, one for each, while something is written under an epoch.
     """
 
     def __init__(
         self, bus: Bus, board: Board, worker: str, *, now: Callable[[], float], epoch_of: Callable[[str], int],
         folded: Callable[[int], Awaitable[None]], pressed: Callable[[], bool] = lambda: False,
-        retention: Retention | None = None, clock: Clock = SYSTEM,
+        retention: Retention | None = None, clock: Clock = SYSTEM, shards: Sequence[asyncio.Lock] | None = None,
     ) -> None:  # fmt: skip
         self.retention = retention or Retention()
+        self._shards = shards or [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._bus = bus
         self._board = board
         self._worker = worker
@@ -95,7 +108,7 @@ class Archiver:
             if applied.ignored == "no such task" and len(self._orphans) < _MOST_ORPHANS:
                 self._orphans.append(stored)
         elif applied.ignored:
-            if self._board.tasks[task.id].tombstone is not None:
+            if task.tombstone is not None and not keeps_key(stored, task.tombstone):
                 self._unswept[task.id] = None
         elif record is not None and record.type == "task.final":
             heapq.heappush(self._ended, (task.final_time, task.id))
@@ -125,12 +138,12 @@ class Archiver:
 
     async def _try(self, entry: tuple[float, str]) -> bool:
         try:
-            await self._archive_one(entry[1])
+            if await self._archive_one(entry[1]):
+                return True
         except (BusError, LookupError, BadRecord, msgspec.DecodeError) as error:
-            self._later.append((self._now() + AGAIN_SECONDS, entry))
             log.warning("not archived yet", task=entry[1], error=repr(error)[:300])
-            return False
-        return True
+        self._later.append((self._now() + AGAIN_SECONDS, entry))
+        return False
 
     def _due(self) -> list[tuple[float, str]]:
         """The next few tasks to archive, oldest end first."""
@@ -155,13 +168,15 @@ class Archiver:
 
     # ------------------------------------------------------------------ one task
 
-    async def _archive_one(self, name: str) -> None:
-        """Archive one task. Raises `LookupError` when its records are not all there."""
-        messages = await self._bus.patiently(lambda: self._bus.history(subjects.task_records(name)))
+    async def _archive_one(self, name: str) -> bool:
+        """Archive one task. False when another leader decides about it now. Raises `LookupError` when its records are
+        not all there."""
+        found = await self._bus.patiently(lambda: self._bus.history(subjects.task_records(name)))
+        messages = [message for message in found if message.subject != subjects.buried(name)]  # one that did not count
         task = self._board.tasks[name]
         spec = next((message for message in messages if message.seq == task.spec_seq), None)
         if task.tombstone is not None:
-            return
+            return True
         if spec is None or not any(
             message.seq == task.final_seq and _is(message, "task.final") for message in messages
         ):
@@ -172,10 +187,12 @@ class Archiver:
         archive = await self._payloads.put(data)
         await self._payloads.get(archive)  # it can be read, and is what its digest says
         crash_point("archive:stored")
-        if await self._bury(task, spec, archive):
-            log.info("archived", task=name, records=len(messages), bytes=len(data), archive=archive)
-            crash_point("archive:buried")
-            await self._sweep_one(name)
+        if not await self._bury(task, spec, archive):
+            return False
+        log.info("archived", task=name, records=len(messages), bytes=len(data), archive=archive)
+        crash_point("archive:buried")
+        await self._sweep_one(name)
+        return True
 
     async def _around(self, name: str, until: int) -> list[Stored]:
         """What the board says about leaders and registered kinds, as far as a reader of the task needs it."""
@@ -191,36 +208,54 @@ class Archiver:
         return [message for message in (*chain, *kinds) if message.seq <= until]
 
     async def _bury(self, task: Task, spec: Stored, archive: str) -> bool:
-        """Put the tombstone in the spec's place. False when another leader's counts, or ours does not."""
+        """Write the tombstone under the leader's epoch, and wait until it is folded. False when another leader's epoch
+        is in force: then the server has refused it."""
         record = open_record(spec.data)
         body, final = msgspec.json.decode(record.body, type=TaskSpec), task.final
         assert final is not None
-        keep = round(self.retention.tombstones.total_seconds())
         stone = Tombstone(
             final.state, final.reason[:2_000], spec.seq, task.final_seq, task.tenant, body.key, record.sha256, archive,
-            task.usage, keep, task.dropped,
+            task.usage, round(self.retention.tombstones.total_seconds()), task.dropped,
         )  # fmt: skip
-        subject, after = subjects.spec(task.id), spec.seq
+        shard, epoch = subjects.shard(task.id), self._epoch_of(task.id)
+        async with self._shards[shard]:
+            stored = await self._put(task, subjects.buried(task.id), stone, Fence(subjects.epoch(shard), epoch), epoch)
+        await self._folded(stored.seq if isinstance(stored, Written) else stored.last)
+        now = self._board.tasks.get(task.id)
+        if now is not None and now.tombstone is None:
+            log.warning("not buried: another leader's epoch is in force", task=task.id)
+            return False
+        return now is not None
+
+    async def _put(
+        self, task: Task, subject: str, stone: Tombstone, fence: Fence, epoch: int = 0
+    ) -> Written | Conflict:  # fmt: skip
+        op = secrets.token_hex(12)
+        data = seal(
+            stone, id=op, type="task.tombstone", task=task.id, parent=task.parent, worker=self._worker, fence=epoch,
+            time=self._clock.stamp(),
+        )  # fmt: skip
+        ttl = f"{stone.keep_seconds}s" if stone.keep_seconds else None
+        return await write(self._bus, subject, data, op=op, fence=fence, ttl=ttl)
+
+    async def _keep_key(self, task: Task, stone: Tombstone, standing: Sequence[Stored]) -> int:
+        """See to it that the tombstone's copy stands on the spec's subject, and return its sequence. It is written
+        after the tombstone and lasts as long, so the key is free only when the tombstone has had its time."""
+        subject = subjects.spec(task.id)
         while True:
-            op = secrets.token_hex(12)
-            data = seal(
-                stone, id=op, type="task.tombstone", task=task.id, parent=task.parent, worker=self._worker,
-                fence=self._epoch_of(task.id), time=self._clock.stamp(),
-            )  # fmt: skip
-            fence, ttl = Fence(subject, after), f"{keep}s" if keep else None
-            stored = await write(self._bus, subject, data, op=op, fence=fence, ttl=ttl)
-            seq = stored.seq if isinstance(stored, Written) else stored.last
-            await self._folded(seq)
-            now = self._board.tasks.get(task.id)
-            if now is None or now.tombstone is not None:
-                return now is not None
-            if isinstance(stored, Written):  # an epoch of another leader came before it: it is not ours to bury
-                log.warning("the tombstone does not count", task=task.id)
-                return False
-            after = stored.last  # somebody wrote over the spec: a tombstone must still be the last there
+            there = [message for message in standing if message.subject == subject]
+            copy = next((message.seq for message in there if keeps_key(message, stone)), None)
+            if copy is not None:
+                return copy
+            fence = Fence(subject, there[-1].seq if there else 0)  # over whatever a client may have put there
+            stored = await self._put(task, subject, stone, fence)
+            if isinstance(stored, Written):
+                return stored.seq
+            standing = await self._bus.patiently(lambda: self._bus.history(subject))
 
     async def _sweep_one(self, name: str) -> None:
-        """Delete what stands under a task's tombstone: its records, and what was written too late."""
+        """Delete what stands under a task's tombstone: its records, and what was written too late. The tombstone and
+        its copy stay."""
         task = self._board.tasks.get(name)
         if task is None or task.tombstone is None:  # its time is over, and its key may be in use again
             self._unswept.pop(name, None)
@@ -231,7 +266,9 @@ class Archiver:
             messages = await self._bus.patiently(lambda: self._bus.history(subjects.task_records(name)))
             if not any(message.seq == stone and _is(message, "task.tombstone") for message in messages):
                 return  # the server has taken it away: what is left belongs to no task
-            left = [message for message in messages if message.seq <= position and message.seq != stone]
+            kept = (stone, await self._keep_key(task, task.tombstone, messages))
+            crash_point("archive:kept")
+            left = [message for message in messages if message.seq <= position and message.seq not in kept]
             for message in (*(m for m in left if m.seq != spec), *(m for m in left if m.seq == spec)):
                 crash_point("archive:delete")
                 await self._delete(message.seq)

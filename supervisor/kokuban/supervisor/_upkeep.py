@@ -4,7 +4,7 @@ moment of a supervisor's life."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -24,13 +24,15 @@ log = structlog.get_logger("kokuban.upkeep")
 class Upkeep:
     """`restore` before reading, `saw` for every folded record, `check` beside everything, `run` while leading.
 
-    `now` is the server's time; `epoch_of` the leader's epoch for a task; `folded` waits until a sequence is folded.
+    `now` is the server's time; `epoch_of` the leader's epoch for a task; `folded` waits until a sequence is folded;
+    `shards` are held, one for each, while something is written under an epoch.
     """
 
     def __init__(
         self, bus: Bus, board: Board, worker: str, *, now: Callable[[], float], epoch_of: Callable[[str], int],
         folded: Callable[[int], Awaitable[None]], retention: Retention | None = None, clock: Clock = SYSTEM,
         snapshot_every: int = EVERY_RECORDS, payloads_seconds: float = PAYLOADS_SECONDS,
+        shards: Sequence[asyncio.Lock] | None = None,
     ) -> None:  # fmt: skip
         retention = retention or Retention()
         self._bus = bus
@@ -40,7 +42,7 @@ class Upkeep:
         self._gauge = Gauge(bus, board, worker, folded, clock=clock)
         self._archiver = Archiver(
             bus, board, worker, now=now, epoch_of=epoch_of, folded=folded, pressed=lambda: self._gauge.pressed,
-            retention=retention, clock=clock,
+            retention=retention, clock=clock, shards=shards,
         )  # fmt: skip
         self._payloads = PayloadSweep(bus, board, retention.payloads)
         self._payloads_seconds = payloads_seconds

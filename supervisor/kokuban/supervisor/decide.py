@@ -107,7 +107,7 @@ def _decide(board: Board, task: Task, crew: Crew, now: float, promised: Promised
     commands: list[Command] = list(_gates.decisions(task, now, known_steps(task, crew)))
     commands += [Ask(role, _gates.about(task, ref)) for role, ref in goal.asks]
     commands += [command for step in task.steps.values() if step.running for command in _overdue(step, now)]
-    answers = list(_answers(board, task, promised))
+    answers = list(_answers(board, task, now, promised))
     promised = {**promised, **{(task.id, answer.step): answer.allotment for answer in answers}}
     commands += answers
     if plan is not None:
@@ -161,11 +161,11 @@ def _order_or_plan(task: Task, crew: Crew, want: Want, step: Step | None) -> Ord
         return order_for(task, crew, again, task.steps[PLAN], tries=0, recoveries=0)
 
 
-def _answers(board: Board, task: Task, promised: Promised) -> Iterable[Allow]:
+def _answers(board: Board, task: Task, now: float, promised: Promised) -> Iterable[Allow]:
     """What owners that asked for more get: each answer counts for the next one."""
     given = dict(promised)
     for step in task.steps.values():
-        if step.status == "claimed" and step.asks is not None and not step.moved:
+        if step.status == "claimed" and step.asks is not None and not _overdue(step, now):
             given[(task.id, step.id)] = grant(board, task, step, given)
             yield Allow(step.id, step.role, step.fence, given[(task.id, step.id)])
 

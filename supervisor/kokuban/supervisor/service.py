@@ -72,12 +72,12 @@ class Supervisor:
         self._reader = Reader(bus, self._on_record)
         self._leadership = Leadership(bus, self.id, ttl_seconds=lease_seconds, clock=clock)
         self._sweeper = Sweeper(bus, self.board, silence_seconds=silence_seconds, clock=clock)
+        self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._upkeep = Upkeep(
             bus, self.board, self.id, now=self._sweeper.now, folded=self._has_folded,
             epoch_of=lambda task: self._leadership.epochs[subjects.shard(task)],
-            retention=retention, snapshot_every=snapshot_every, clock=clock,
+            retention=retention, snapshot_every=snapshot_every, clock=clock, shards=self._shards,
         )  # fmt: skip
-        self._shards = [asyncio.Lock() for _ in range(subjects.EPOCH_SHARDS)]
         self._dirty: dict[str, None] = {}
         self._short: dict[str, None] = {}
         self._timed: dict[str, None] = {}

@@ -21,7 +21,7 @@ def tombstone(board: Board, task_id: str, message: Stored, record: Record) -> Ap
     """Put a stub in the task's place. It is made of the tombstone alone, so that it is the same for who has read the
     task and for who comes after its records are gone; one who has read half of them may not even have seen the end."""
     body, known = msgspec.json.decode(record.body, type=Tombstone), board.tasks.get(task_id)
-    if record.task != task_id:
+    if record.type != "task.tombstone" or record.task != task_id:
         raise Ignored("subject and envelope disagree")
     if not record.fence or record.fence != (record.fence if board.filtered else board.epoch_of(task_id)):
         raise Ignored(f"epoch {record.fence} is not the leader's")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kokuban.blackboard.core import _board, _people, _steps, _tasks
+from kokuban.blackboard.core import _board, _ends, _people, _steps, _tasks
 from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored
 from kokuban.blackboard.core.state import Board, Step, Task
 from kokuban.schemas import BadRecord, Record, open_record, subjects
@@ -35,6 +35,8 @@ def fold(board: Board, message: Stored) -> Applied:
             return _board.control(board, message, record)
         if address.kind == "spec":
             return _tasks.spec(board, address.task, message, record)
+        if address.kind == "buried":
+            return _ends.tombstone(board, address.task, message, record)
         if task is None:
             raise Ignored("no such task")
         at = Context(board, task, step, before, message, record, address)

@@ -6,6 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+NOT_NOW = (10008, 10009, 10118)
+"""The codes of a cluster that has no leader for what was asked, as after a server's death."""
+SAME_IN_PROCESS = 10158
+"""A message with this id is on its way to the other servers already, and may yet be stored or not."""
+
 
 class Ack(NamedTuple):
     """The server's answer to a publish: `code` 0 and the stored sequence, or its error code and description."""

@@ -22,8 +22,8 @@ from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
 from kokuban.blackboard.core.fold import Stored
+from kokuban.blackboard.wire._acks import NOT_NOW, SAME_IN_PROCESS, read_ack
 from kokuban.blackboard.wire._acks import Ack as Ack
-from kokuban.blackboard.wire._acks import read_ack
 from kokuban.blackboard.wire._address import is_address, is_unwelcome, reason, without_password
 from kokuban.blackboard.wire._credentials import Credential, CredentialError, load_credential
 from kokuban.blackboard.wire._errors import BusError as BusError
@@ -210,7 +210,10 @@ class Bus:
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         if "error" in answer:
             error = answer["error"]
-            raise Refused(error.get("err_code", error.get("code", 0)), error.get("description", "refused"))
+            code = error.get("err_code", error.get("code", 0))
+            if code in NOT_NOW:
+                raise Unavailable(f"{call}: {error.get('description')}")
+            raise Refused(code, error.get("description", "refused"))
         return answer
 
     def api_subject(self, call: str) -> str:
@@ -225,7 +228,12 @@ class Bus:
         """Publish to the stream and wait for its answer. A refusal is in the `Ack`, not an exception.
         Raises `TooLarge` (not sent), `NoAnswer` (unknown), `Unavailable` and `Forbidden` (not landed)."""
         message = await self.request(subject, data, headers=headers, timeout=timeout)
-        return read_ack(message.data)
+        ack = read_ack(message.data)
+        if ack.code in NOT_NOW:
+            raise Unavailable(f"{subject}: {ack.description}")
+        if ack.code == SAME_IN_PROCESS:
+            raise NoAnswer(f"{subject}: {ack.description}")
+        return ack
 
     async def hint(self, subject: str, data: bytes) -> None:
         """Publish on core NATS without an answer. May be lost; dropped while disconnected."""

@@ -147,13 +147,14 @@ def _artifact(role: str, kind: str) -> str:
 
 def _supervisor() -> tuple[str, ...]:
     return (
-        subjects.spec("*"),  # the tombstone of a task
+        subjects.spec("*"),  # what keeps the key of an archived task
         subjects.work("*", "*", "*"),
         subjects.register("*", "*", "*"),
         subjects.grant("*", "*", "*"),
         subjects.gate_request("*", "*", "*"),
         subjects.gate_decision("*", "*", "*"),
         subjects.final("*"),
+        subjects.buried("*"),
         "kb.ctl.>",
         f"{subjects.ANNOUNCEMENTS}.>",
         "$O.>",

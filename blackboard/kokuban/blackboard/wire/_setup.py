@@ -17,8 +17,8 @@ NAME_IN_USE = 10058
 CONSUMER_MISSING = 10014
 STREAM_MISSING = 10059
 CONSUMER_EXISTS = 10148
-NOT_YET = (10005, 10008)
-"""No suitable peers, or no leader: what a cluster says that is just coming up."""
+NO_PEERS = 10005
+"""No suitable peers: also what a cluster says that is just coming up."""
 _NS = 1_000_000_000
 _PATIENCE_SECONDS = 10.0
 log = structlog.get_logger("kokuban.setup")
@@ -117,7 +117,7 @@ async def _until_served(bus: Bus, call: str, body: dict[str, Any], *, fine: tupl
                     f"NATS: there is no {call.split('.')[-1]} there yet, and the user {bus.user} may not make it; "
                     "start a supervisor (`kokuban supervisor`, `kokuban up`) first"
                 ) from error
-            if error.code not in NOT_YET or loop.time() > give_up:
+            if error.code != NO_PEERS or loop.time() > give_up:
                 what = call.split(".")[0].lower()
                 raise CannotConnect(f"NATS: the server refuses {what} set-up: {error}") from error
         except (NoAnswer, Unavailable) as error:

@@ -68,7 +68,7 @@ async def write(
     if ttl is not None:
         headers[TTL] = ttl
     loop = asyncio.get_running_loop()
-    give_up, wait = loop.time() + patience_seconds, min(5.0, patience_seconds)
+    give_up, wait = loop.time() + patience_seconds, min(1.0, patience_seconds)
     pause, gone_since = 0.01, float("inf")
     while True:
         crash_point(f"before-write:{subject}")
