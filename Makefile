@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint format record bench schemas exports
+.PHONY: help demo test coverage lint format record bench schemas exports
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*##/make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -15,6 +15,14 @@ demo: $(READY)  ## run the main job on a bundled workspace: five agents, one boa
 
 test: $(READY)  ## run all tests, against real servers and processes
 	@$(RUN) -m pytest $(ARGS)
+
+coverage: $(READY)  ## branch coverage of what is pure: the fold, the budget arithmetic, the decisions
+	@$(RUN) -m coverage run --branch --data-file=.coverage --source=kokuban.blackboard.core,kokuban.supervisor \
+	    -m pytest tests/core tests/supervisor tests/quota/test_core.py tests/registry/test_fold.py \
+	    tests/retention/test_tombstone.py tests/retention/test_snapshot.py $(ARGS)
+	@$(RUN) -m coverage report --data-file=.coverage --show-missing --skip-covered --include="*/blackboard/core/*,$\
+	    */supervisor/decide.py,*/supervisor/_agenda.py,*/supervisor/_budget.py,*/supervisor/_gates.py,$\
+	    */supervisor/_orders.py,*/supervisor/_room.py,*/supervisor/_wants.py"
 
 lint: $(READY)  ## check format, style, types and the direction of imports
 	@$(RUN) -m ruff format --check --quiet .

@@ -38,6 +38,17 @@ def again(s: Story, line: Line, *, before: Line | None = None, **env: Any) -> Li
     return twin
 
 
+def bury(s: Story, task: str, *, fence: int | None = None, **body: Any) -> Line:
+    """Store the tombstone of a task, as the leader would; keyword fields say otherwise."""
+    final = find(s.lines, "task.final", task)
+    known = {"state": final.body["state"], "reason": "over", "final": final.seq, "tenant": "default"}
+    known["spec"] = find(s.lines, "task.spec", task).seq
+    stone = again(s, final, type="task.tombstone", body={**known, **body})
+    stone.subject = f"kb.task.{task}.buried"
+    stone.env["fence"] = final.env["fence"] if fence is None else fence
+    return stone
+
+
 def drop(s: Story, line: Line) -> None:
     s.lines.remove(line)
 
@@ -114,9 +125,23 @@ def a_step_is_ordered_after_the_end(s: Story) -> None:
 
 @breaks("end-once")
 def a_tombstone_tells_of_another_end(s: Story) -> None:
-    final = find(s.lines, "task.final", LATE)
-    stone = again(s, final, type="task.tombstone", body={"state": "done", "reason": "x", "spec": 1, "final": final.seq})
-    stone.subject = f"kb.task.{LATE}.spec"
+    bury(s, LATE, state="done")
+
+
+@breaks("end-once")
+def a_tombstone_tells_of_an_end_that_is_not_its_tasks(s: Story) -> None:
+    bury(s, LATE, final=1)
+
+
+@breaks("end-once")
+def a_task_under_way_is_buried(s: Story) -> None:
+    bury(s, LATE)
+    drop(s, find(s.lines, "task.final", LATE))
+
+
+@breaks("epoch")
+def a_task_is_buried_under_an_epoch_that_is_over(s: Story) -> None:
+    bury(s, LATE, fence=find(s.lines, "ctl.epoch").seq)
 
 
 @breaks("sealed")

@@ -93,6 +93,11 @@ def the_call_that_was_lost_is_not_counted(s: Story) -> None:
     find(s.lines, "task.final").body["usage"]["tool_calls"] = 2
 
 
+@breaks("usage")
+def a_call_that_was_left_open_is_not_counted(s: Story) -> None:
+    del find(s.lines, "step.waiting").body["settles"]
+
+
 # ---------------------------------------------------------------------- calls
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import kokuban.blackboard.audit as checker
 from audit import more_faults
-from audit.faults import FAULTS, Fault
-from audit.story import SETTINGS, Story, good
+from audit.faults import FAULTS, Fault, again, bury, drop
+from audit.story import LATE, SETTINGS, Story, find, good
 from kokuban.blackboard.audit import RULES, Report, audit
 
 assert more_faults.__doc__  # its faults are in the list, too
@@ -36,6 +36,32 @@ def test_a_broken_history_breaks_its_rule(rule: str, fault: Fault) -> None:
     report = checked(story)
     assert rule in {violation.rule for violation in report.violations}, report.violations
     assert RULES[rule] not in report.proved
+
+
+def test_a_tombstone_that_tells_of_the_tasks_own_end_is_right() -> None:
+    story = good()
+    bury(story, LATE)
+    again(story, story.lines[-1], fence=0).subject = f"kb.task.{LATE}.spec"  # keeps the key
+    again(story, find(story.lines, "task.spec", LATE))  # once both have had their time
+    again(story, find(story.lines, "task.final", LATE), worker="sup-2")
+    report = checked(story)
+    assert report.violations == ()
+    assert not any("tombstone" in note for note in report.notes)
+
+
+def test_a_tombstone_on_the_specs_subject_is_only_odd() -> None:
+    """A client may have written it: nothing that comes after it counts less."""
+    story = good()
+    final = find(story.lines, "task.final", LATE)
+    drop(story, final)
+    stone = again(story, final)
+    stone.subject = f"kb.task.{LATE}.spec"
+    stone.env.update(type="task.tombstone", body={"state": "done", "reason": "mine", "spec": 1, "final": 2})
+    again(story, final)
+    report = checked(story)
+    assert report.violations == ()
+    assert report.counts == checked(good()).counts | {"records": len(story.lines)}
+    assert any("not archived" in note for note in report.notes)
 
 
 def test_every_rule_has_been_seen_to_fail() -> None:

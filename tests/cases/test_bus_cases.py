@@ -14,6 +14,7 @@ from core.history import History, begun, folded
 from kokuban.agents import Worker
 from kokuban.agents._output import Output
 from kokuban.agents._owner import Assignment, Fenced, Owner, claim
+from kokuban.agents._work import StepFailed
 from kokuban.blackboard.clock import Clock
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.blackboard.wire import Bus
@@ -199,7 +200,7 @@ async def test_a_reason_that_is_far_too_long_ends_the_step_all_the_same(
     desk = await Desk.open(bus)
 
     async def perform(work: object) -> list[Output]:
-        raise RuntimeError("x" * 3_000_000)
+        raise StepFailed("tool", "x" * 3_000_000)
 
     async with await Bus.connect(nats_server.url) as own:
         worker = Worker(own, contract(), Program(perform), home=tmp_path / "w")

@@ -154,7 +154,7 @@ class Several:
         reading = asyncio.create_task(Reader(self._bus, self._saw).run())
         try:
             await asyncio.gather(*(member.start() for member in (*self.supervisors, *self.workers)))
-            await eventually(lambda: all(m.ready for m in (*self.supervisors, *self.workers)), seconds=30)
+            await eventually(lambda: all(m.ready for m in (*self.supervisors, *self.workers)), seconds=300)
             yield
         finally:
             await cancelled(*self._healing)

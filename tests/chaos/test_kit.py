@@ -31,10 +31,8 @@ def test_a_few_tasks_under_a_few_faults() -> None:
     assert "violations: 0" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"), [("claim-unfenced", "owner"), ("unjournalled", "effect-journalled"), ("wrong-usage", "usage")]
-)
+@pytest.mark.parametrize(("name", "rule"), [("end-twice", "end-once"), ("unjournalled", "effect-journalled")])
 def test_a_rule_broken_on_purpose_is_found_out(name: str, rule: str) -> None:
-    done = chaos("--break", name, "--tasks", 6, "--faults", 4, "--seconds", 5, "--settle-seconds", 6, "--seed", 1)
+    done = chaos("--break", name, "--tasks", 6, "--faults", 0, "--seconds", 4, "--settle-seconds", 6, "--seed", 1)
     assert done.returncode == 1
     assert f"BROKEN {rule} at" in done.stdout

@@ -18,10 +18,10 @@ from kokuban.agents.models import Meter, open_model
 from kokuban.agents.roles import program_for
 from kokuban.blackboard import Client
 from kokuban.blackboard.core import Board, Stored
-from kokuban.blackboard.wire import Bus, ensure_board
+from kokuban.blackboard.wire import Bus, Conflict, Fence, NoAnswer, Written, ensure_board
 from kokuban.schemas import encode, subjects
 from kokuban.schemas.contracts import builtin_crew
-from kokuban.supervisor import Supervisor
+from kokuban.supervisor import Supervisor, service
 from kokuban.supervisor._lease import Leadership
 from kokuban.supervisor._sweep import Sweeper
 from models.chat_server import SSE_HEAD, ChatServer, serving
@@ -76,6 +76,69 @@ async def test_who_gives_up_a_lease_that_it_has_renewed_leaves_nothing_to_wait_f
         waiting = asyncio.create_task(second.acquire())
         await first.give_up()
         await asyncio.wait_for(waiting, 4)
+
+
+class Writes:
+    """Decisions of a kind that a leader writes: under which epoch, and how it ended. The first can stay unanswered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str, *, lose_one: bool = False) -> None:
+        self._kind = kind
+        self.made: list[tuple[int, type]] = []
+        self._lose = lose_one
+        self._write = service.write
+        monkeypatch.setattr(service, "write", self)
+
+    async def __call__(self, bus: Bus, subject: str, data: bytes, *, op: str, fence: Fence) -> Written | Conflict:
+        if self._kind not in subject:
+            return await self._write(bus, subject, data, op=op, fence=fence)
+        if self._lose:
+            self._lose = False
+            raise NoAnswer("no answer in time")
+        stored = await self._write(bus, subject, data, op=op, fence=fence)
+        self.made.append((fence.seq, type(stored)))
+        return stored
+
+
+async def test_what_an_earlier_leadership_decided_does_not_come_under_the_epoch_of_the_next(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end waits for workers to stop, others may have led meanwhile, and what it was decided on may be past."""
+    writes, waits, go_on = Writes(monkeypatch, ".final"), asyncio.Event(), asyncio.Event()
+
+    async def confirmed(self: Supervisor, task: object, end: object) -> object:
+        waits.set()
+        await go_on.wait()
+        return end
+
+    monkeypatch.setattr(Supervisor, "_confirmed", confirmed)
+    async with await Bus.connect(nats_server.url) as bus, await Client.connect(nats_server.url) as board:
+        leader = Supervisor(bus)
+        async with running(leader.run()):
+            await asyncio.wait_for(leader.leading.wait(), 10)
+            old = set(leader._leadership.epochs.values())
+            await board.cancel(await board.submit("Fix it"), "no need", person="ann")
+            await asyncio.wait_for(waits.wait(), 10)
+            await leader._leadership.raise_epochs()
+            go_on.set()
+            await eventually(lambda: writes.made and writes.made[-1][1] is Written, what="it is decided anew")
+            (first, outcome), (second, _) = writes.made
+            assert (first in old, outcome, second in old) == (True, Conflict, False)
+
+
+async def test_a_decision_of_unknown_outcome_is_made_again_under_new_epochs_only(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still be on its way, and come after the next one: with new epochs the server refuses it then."""
+    writes = Writes(monkeypatch, ".work.", lose_one=True)
+    async with await Bus.connect(nats_server.url) as bus, await Client.connect(nats_server.url) as board:
+        leader = Supervisor(bus)
+        async with running(leader.run()):
+            await asyncio.wait_for(leader.leading.wait(), 10)
+            old = set(leader._leadership.epochs.values())
+            await board.submit("Fix it")
+            await eventually(lambda: writes.made)
+            ((epoch, outcome),) = writes.made
+            assert (epoch in old, outcome) == (False, Written)
 
 
 def is_stopped(pid: int) -> bool:

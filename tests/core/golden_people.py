@@ -141,7 +141,8 @@ def board() -> History:
         contents.NOTHING, task.usage, 6, True,
     )  # fmt: skip
     for fence in (1, part.fence, part.fence):
-        part.write(subjects.spec("t-2"), stone, "task.tombstone", fence=fence, parent="t-1")
+        part.write(subjects.buried("t-2"), stone, "task.tombstone", fence=fence, parent="t-1")
+    part.write(subjects.spec("t-2"), stone, "task.tombstone", parent="t-1")
     part.claim("look")
     part.spec(contents.spec("too early"))
     after.final(Final("dependency_failed", "t-2 ended dead"))

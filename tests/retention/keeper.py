@@ -23,6 +23,8 @@ from support.waiting import cancelled
 
 NOW = Retention(finished=timedelta(0), tombstones=timedelta(days=90), payloads=timedelta(0))
 """Archive at once."""
+BURIED = ["task.tombstone", "task.tombstone"]
+"""What is left of an archived task: its tombstone, and the copy on the spec's subject that keeps its key."""
 
 
 class Keeper:

@@ -18,7 +18,7 @@ from kokuban.blackboard.core import Board, fold
 from kokuban.blackboard.wire import Bus, Payloads
 from kokuban.schemas import Claimed, Control, Final, Journal, seal, subjects
 from retention import run_keeper
-from retention.keeper import keeping, on_board
+from retention.keeper import BURIED, keeping, on_board
 from support.nats_server import NatsServer
 from support.processes import linux_only
 from support.team import CHECK, FIX_ADD, FIX_DOUBLE, audited, edit, finish, plan, records, script, team, workspace
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, linux_only]
 TASKS = [f"t-{number}" for number in range(24)]
 POINTS = [
     "archive:begin", "archive:stored", "before-write:kb.task.*", "after-write:kb.task.*", "archive:buried",
-    "archive:delete", "archive:delete#2", "archive:delete#9", "archive:delete#19",
+    "archive:kept", "archive:delete", "archive:delete#2", "archive:delete#9", "archive:delete#19",
 ]  # fmt: skip
 
 
@@ -64,7 +64,7 @@ async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> Non
     async with process(nats_server.url), await Bus.connect(nats_server.url) as bus:
 
         async def archived() -> bool:
-            return all([await on_board(bus, task) == ["task.tombstone"] for task in TASKS])
+            return all([await on_board(bus, task) == BURIED for task in TASKS])
 
         await eventually(archived, seconds=30)
         for task in TASKS:
@@ -106,7 +106,7 @@ async def test_a_live_archiver_and_those_who_come_late(nats_server: NatsServer, 
         tasks = await asyncio.gather(*(one(number) for number in range(6)))
 
         async def archived() -> bool:
-            return all([await on_board(bus, task) == ["task.tombstone"] for task in tasks])
+            return all([await on_board(bus, task) == BURIED for task in tasks])
 
         await eventually(archived, seconds=30)
         for number, task in enumerate(tasks):

@@ -34,8 +34,8 @@ def stone(history: History, keep_seconds: int = 0, **fields: object) -> Tombston
 
 def bury(history: History, body: Tombstone | None = None, **fields: object) -> str:
     """Write the tombstone; returns why it counts for nothing."""
-    given = {"fence": history.fence, **fields}
-    return history.write(subjects.spec("t-1"), body or stone(history), "task.tombstone", **given).ignored
+    given = {"fence": history.fence, "type": "task.tombstone", **fields}
+    return history.write(subjects.buried("t-1"), body or stone(history), str(given.pop("type")), **given).ignored
 
 
 def after(board: Board, messages: Sequence[Stored]) -> Board:
@@ -85,12 +85,38 @@ def test_a_reader_who_missed_the_end_believes_the_tombstone() -> None:
         ({"fence": 1}, "epoch 1 is not the leader's"),
         ({"fence": 0}, "epoch 0 is not the leader's"),
         ({"task": "t-2"}, "disagree"),
+        ({"type": "task.final"}, "disagree"),
     ],
 )
 def test_only_the_leader_buries(fields: dict[str, object], why: str) -> None:
     history = over()
     assert why in bury(history, **fields)
     assert history.board.tasks["t-1"].tombstone is None
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_tombstone_on_the_specs_subject_buries_nobody(filtered: bool) -> None:
+    """Clients may write there. Not a task under way, with the epoch in force; not an ended one; it changes nothing."""
+    history = begun()
+    history.order("look", "researcher")
+    history.claim("look")
+    forged = Tombstone("done", "mine", history.spec_seq, 7, "default")
+    before = folded(history.messages, filtered=filtered)
+    applied = history.write(subjects.spec("t-1"), forged, "task.tombstone", fence=history.fence)
+    assert applied.ignored == "keeps the key of an archived task"
+    after_it = folded(history.messages, filtered=filtered)
+    assert after_it.ignored == before.ignored + 1
+    before.ignored, before.last_seq = after_it.ignored, after_it.last_seq
+    assert after_it == before
+    assert history.done("look", ("fact", contents.finding())).ignored == ""
+    history.final()
+    honest = stone(history)
+    history.write(subjects.spec("t-1"), honest, "task.tombstone", fence=history.fence)
+    assert history.board.tasks["t-1"].tombstone is None
+    assert bury(history, honest) == ""
+    stood = str(history.board.tasks["t-1"])
+    history.write(subjects.spec("t-1"), honest, "task.tombstone", fence=history.fence)
+    assert str(history.board.tasks["t-1"]) == stood
 
 
 @pytest.mark.parametrize("fields", [{"state": "done"}, {"final": 3}, {"spec": 2}])
@@ -139,7 +165,7 @@ def test_old_tombstones_are_forgotten_and_with_them_their_cost() -> None:
         history.final()
         task = board.tasks[name]
         body = Tombstone("failed", "over", task.spec_seq, task.final_seq, "default", usage=SPENT, keep_seconds=5)
-        history.write(subjects.spec(name), body, "task.tombstone", fence=history.fence)
+        history.write(subjects.buried(name), body, "task.tombstone", fence=history.fence)
     assert list(board.tasks) == ["t-2"]
     assert board.spent == {"default": board.tasks["t-2"].usage}
 
@@ -156,7 +182,7 @@ def test_a_tombstone_that_somebody_waits_for_is_not_forgotten() -> None:
             task = board.tasks[name]
             body = Tombstone("done", "over", task.spec_seq, task.final_seq, "default", keep_seconds=1)
             task.final = None  # as one who missed its end
-            history.write(subjects.spec(name), body, "task.tombstone", fence=history.fence)
+            history.write(subjects.buried(name), body, "task.tombstone", fence=history.fence)
     assert set(board.tasks) == {"t-1", "t-2", "t-3"}
 
 

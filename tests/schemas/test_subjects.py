@@ -19,6 +19,7 @@ names = st.from_regex(re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"), fullmatch=True)
 def test_every_subject_reads_back(task: str, role: str, step: str, kind: str, fence: int) -> None:
     assert subjects.parse(subjects.spec(task)) == Address("spec", task)
     assert subjects.parse(subjects.final(task)) == Address("final", task)
+    assert subjects.parse(subjects.buried(task)) == Address("buried", task)
     assert subjects.parse(subjects.work(task, role, step)) == Address("work", task, role, step)
     assert subjects.parse(subjects.register(task, role, step)) == Address("step", task, role, step)
     assert subjects.parse(subjects.journal(task, role, step)) == Address("journal", task, role, step)
@@ -30,6 +31,7 @@ def test_every_subject_reads_back(task: str, role: str, step: str, kind: str, fe
     "subject",
     [
         "", "kb", "kb.task", "kb.task.t", "kb.task.t.spec.x", "kb.task.t.final.x", "kb.task.t.poem",
+        "kb.task.t.buried.x",
         "kb.task.t.work.r", "kb.task.t.work.r.s.x", "kb.task.t.artifact.r.k.n", "kb.task.t.artifact.r.k.n.1.x",
         "kb.task.t.artifact.r.k", "kx.task.t.spec", "kb.tasks.t.spec", "kb.ctl.epoch.1", "kb.ctl.lease",
         "kb.task..spec", "kb.task.*.spec", "kb.task.T.spec", "kb.task.t.work.*.s", "kb.task.t.step.r.>",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -102,7 +103,7 @@ def test_equal_ratings_go_in_the_order_in_which_they_were_offered() -> None:
 # ---------------------------------------------------------------------- fairness
 
 
-def crowd(agenda: Agenda, many: int, tenant: str = "big", **spec: object) -> None:
+def crowd(agenda: Agenda, many: int, tenant: str = "big", **spec: Any) -> None:
     for n in range(many):
         name = f"{tenant}-{n}"
         agenda.put(task(name, tenant=tenant, time=NOW - 9_000, **spec), [offer(name)], {}, NOW)

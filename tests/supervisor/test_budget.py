@@ -197,6 +197,13 @@ def test_a_call_that_nobody_settles_counts_at_its_worst() -> None:
     assert left(world, "t-1")["task t-1"]["tokens"] == 46_000
 
 
+@pytest.mark.parametrize("settles", [None, Settles(9, tokens(1))])
+def test_a_call_that_its_owner_leaves_open_at_the_end_counts_at_its_worst_too(settles: Settles | None) -> None:
+    world, history = begun(tokens=50_000)
+    history.failed("write", Failed("model", "no answer", settles=settles))
+    assert (world.task("t-1").usage.tokens, world.task("t-1").usage.model_calls) == (4_000, 1)
+
+
 def test_resumed_work_does_not_get_its_allotment_twice() -> None:
     world, history = begun(tokens=50_000, micros=4_000)
     first = world.step("t-1", "write").allotment

@@ -65,7 +65,7 @@ WAYS = {
     "refused": is_refused,
     "dead": loses_workers,
 }
-SPEC = {"deadline_seconds": 3_000, "budget": Budget(tokens=60_000)}
+SPEC: dict[str, Any] = {"deadline_seconds": 3_000, "budget": Budget(tokens=60_000)}
 
 
 @pytest.mark.parametrize("state", list(WAYS))

@@ -153,6 +153,15 @@ def test_only_the_leader_decides() -> None:
     assert outcome(world, asked.id) == ""
 
 
+def test_a_gate_is_decided_once() -> None:
+    world, history, asked = waiting()
+    history.vote(asked.id)
+    world.settle()
+    bound = world.task("t-1").gates[asked.id].bound
+    assert history.decided(Decide("coder", Decision(asked.id, "denied", bound))).ignored == "the gate is decided"
+    assert outcome(world, asked.id) == "approved"
+
+
 def test_expiry_is_no_denial_and_comes_at_its_time() -> None:
     world, _, asked = waiting(gate(expires_seconds=600))
     at = next_instant(world.task("t-1"))

@@ -94,7 +94,8 @@ class Office:
         body = Tombstone(
             end.state, end.reason, self.desk.spec_seq, seq, spec.tenant, spec.key, digest(encode(spec)), usage=end.usage
         )
-        data = self._sealed(body, "task.tombstone", fence=self.desk.epochs[subjects.shard(self.task)])
+        await self._decides(subjects.buried(self.task), body, "task.tombstone")
+        data = self._sealed(body, "task.tombstone")
         await self._stored(subject, data, Fence(subject, self.desk.spec_seq))
 
     async def adopts(self, task: str) -> None:

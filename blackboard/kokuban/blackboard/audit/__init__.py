@@ -121,6 +121,9 @@ def _apply(h: History, subject: str, rec: Rec) -> None:
     if rec.kind == "spec":
         _owning.spec(h, rec)
         return
+    if rec.kind == "buried":
+        _owning.buried(h, rec)
+        return
     task = h.tasks.get(rec.task)
     if task is None or task.archived:
         h.note("a record of a task that is not accepted, or is archived; it counts for nothing")

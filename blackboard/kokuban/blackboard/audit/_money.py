@@ -45,8 +45,10 @@ _DEFAULTS = {"steps": 12, "tool_calls": 20, "tokens": 32_000, "seconds": 90}
 
 
 def let_go(h: History, task: Task, step: Step, rec: Rec) -> None:
-    """The owner ends its claim: its time counts."""
+    """The owner ends its claim: its time counts, and what a call had reserved that it leaves open."""
     _time(step, rec)
+    if step.opened is not None and (step.opened.reserved.tokens or step.opened.reserved.micros):
+        spend(step, _worst(step.opened))
     within(h, task, step, rec.seq)
 
 
@@ -55,8 +57,13 @@ def lost(h: History, task: Task, step: Step, rec: Rec) -> None:
     if step.status == "claimed":
         _time(step, rec)
         if step.opened is not None:
-            asked = step.opened.kind == "model"
-            spend(step, step.opened.reserved + Spent(steps=int(asked), tool_calls=int(not asked)))
+            spend(step, _worst(step.opened))
+
+
+def _worst(call: Call) -> Spent:
+    """What a call counts for that nobody will ever settle."""
+    asked = call.kind == "model"
+    return call.reserved + Spent(steps=int(asked), tool_calls=int(not asked))
 
 
 def _time(step: Step, rec: Rec) -> None:

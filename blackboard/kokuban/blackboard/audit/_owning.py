@@ -8,19 +8,11 @@ from ._state import History, Step, Task, usage_of
 
 
 def spec(h: History, rec: Rec) -> None:
-    """A task is accepted, or its tombstone takes the place of its spec."""
+    """A task is accepted. A tombstone here only keeps the key of one that is archived: clients may write here."""
     known = h.tasks.get(rec.task)
     if rec.type == "task.tombstone":
-        if known is None:
-            known = h.tasks[rec.task] = Task(rec.task, rec, None, str(rec.body.get("tenant", "default")))
-        elif known.final is None:
-            h.wrong("end-once", rec.seq, f"task {rec.task} has a tombstone and never ended")
-        elif known.final.body.get("state") != rec.body.get("state"):
-            h.wrong("end-once", rec.seq, f"the tombstone of task {rec.task} tells of another end than its own")
-        stale = in_force(h, rec)
-        if stale:
-            h.wrong("epoch", rec.seq, f"{rec.type} of task {rec.task}: {stale}")
-        known.archived = True
+        if known is not None and not known.archived:
+            h.note("a tombstone stands on the spec's subject of a task that is not archived; it counts for nothing")
         return
     if known is not None and not known.archived:  # a tombstone has its time, and then its key is free again
         h.wrong("accepted-once", rec.seq, f"task {rec.task} was accepted before, at {known.spec.seq}")
@@ -31,6 +23,27 @@ def spec(h: History, rec: Rec) -> None:
     h.tasks[rec.task] = task
     if task.parent:
         h.children.setdefault(task.parent, []).append(task.id)
+
+
+def buried(h: History, rec: Rec) -> None:
+    """A task is archived: its tombstone tells of its own end, under the epoch in force."""
+    known, stale = h.tasks.get(rec.task), in_force(h, rec)
+    if stale:
+        h.wrong("epoch", rec.seq, f"{rec.type} of task {rec.task}: {stale}")
+        return
+    if known is None:  # its records are gone
+        known = h.tasks[rec.task] = Task(rec.task, rec, None, str(rec.body.get("tenant", "default")))
+    elif known.archived:
+        h.note("a second tombstone of a task; it counts for nothing")
+    elif known.final is None:
+        h.wrong("end-once", rec.seq, f"task {rec.task} has a tombstone and never ended")
+        return
+    elif [rec.body.get(name) for name in ("spec", "final", "state")] != [
+        known.spec.seq, known.final.seq, known.final.body.get("state"),
+    ]:  # fmt: skip
+        h.wrong("end-once", rec.seq, f"the tombstone of task {rec.task} tells of another end than its own")
+        return
+    known.archived = True
 
 
 def epoch(h: History, rec: Rec, number: int) -> None:

@@ -24,6 +24,7 @@ TYPES = {
     "gate.decision": ("gate.decision",),
     "control": ("task.control",),
     "final": ("task.final",),
+    "buried": ("task.tombstone",),
 }
 _TOKEN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 
@@ -81,7 +82,7 @@ def address(subject: str) -> tuple[str, str, str, str, tuple[str, ...]] | None:
     if len(parts) < 4 or parts[:2] != ["kb", "task"] or not all(map(_TOKEN.match, parts)):
         return None
     task, kind, rest = parts[2], parts[3], tuple(parts[4:])
-    if kind in ("spec", "final") and not rest:
+    if kind in ("spec", "final", "buried") and not rest:
         return kind, task, "", "", ()
     if kind in ("work", "step", "journal", "grant") and len(rest) == 2:
         return kind, task, rest[0], rest[1], ()

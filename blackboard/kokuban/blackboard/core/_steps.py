@@ -90,7 +90,10 @@ def journal(at: Context) -> Applied:
     body = msgspec.json.decode(at.record.body, type=Journal)
     if body.opens is not None and body.opens.gate is not None:
         _use(at.task, owner, body.opens)
-    book(at.board, at.task, owner, settled(owner, body))
+    if body.opens is None or owner.opened is None or body.opens.call != owner.opened.call:
+        _close(at, owner, body)
+    else:  # the same call, opened again with more reserved for it
+        book(at.board, at.task, owner, settled(owner, body))
     owner.opened, owner.asks = body.opens, body.asks
     return Applied(at.task, at.record)
 
@@ -201,13 +204,18 @@ def waiting(at: Context) -> Applied:
 
 
 def _ended(at: Context, owner: Step, body: Done | Failed | Waiting) -> None:
-    """Count what the end of an attempt settles. A call that it leaves open counts for what was reserved for it."""
+    _close(at, owner, body)
+    book(at.board, at.task, owner, body.usage)
+    owner.opened, owner.asks = None, None
+
+
+def _close(at: Context, owner: Step, body: Journal | Done | Failed | Waiting) -> None:
+    """Count what this record settles. A call that it leaves open counts for what was reserved for it."""
     opened, settles = owner.opened, body.settles
     left_open = opened is not None and (settles is None or settles.call != opened.call)
     if left_open and opened is not None and (opened.reserved_tokens or opened.reserved_micros):
         book(at.board, at.task, owner, worst(opened))
-    book(at.board, at.task, owner, settled(owner, body) + body.usage)
-    owner.opened, owner.asks = None, None
+    book(at.board, at.task, owner, settled(owner, body))
 
 
 def released(at: Context) -> Applied:

@@ -18,6 +18,8 @@ NOTHING_THERE = "wrong last sequence: 0"
 """How the server describes a fence whose subject has no message."""
 GONE_SECONDS = 2.0
 """For how long the server must say so. Once is not enough: a leader that was cut off may be behind."""
+ANSWER_SECONDS = 2.0
+"""How long to wait for one answer before reading back: what a dying leader of the stream had taken is not answered."""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID = "Nats-Msg-Id"
@@ -68,7 +70,7 @@ async def write(
     if ttl is not None:
         headers[TTL] = ttl
     loop = asyncio.get_running_loop()
-    give_up, wait = loop.time() + patience_seconds, min(1.0, patience_seconds)
+    give_up, wait = loop.time() + patience_seconds, min(ANSWER_SECONDS, patience_seconds)
     pause, gone_since = 0.01, float("inf")
     while True:
         crash_point(f"before-write:{subject}")
