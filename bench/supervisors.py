@@ -35,9 +35,13 @@ from kokuban.blackboard.wire.embedded import EmbeddedServer  # noqa: E402
 
 
 async def bench(given: argparse.Namespace, folder: Path) -> Run:
+    before = 0
+
     async def prepare(bus: Bus) -> None:
+        nonlocal before
         if given.stored:
             await Filler(bus).fill(given.stored)
+        before = await bus.last_seq()
 
     home = folder / "home"
     home.mkdir()
@@ -50,11 +54,13 @@ async def bench(given: argparse.Namespace, folder: Path) -> Run:
             await _until_served(url)
         else:
             url = (await stack.enter_async_context(EmbeddedServer(folder / "store"))).url
-        return await several(
+        run = await several(
             url, home, given.seed, tasks=given.tasks, hits=given.hits,
             stop_seconds=(given.stop_seconds, given.stop_seconds), pace_seconds=1.0, replicas=given.nodes,
             prepare=prepare, until=lambda group: group.ended(300),
         )  # fmt: skip
+    run.messages = [message for message in run.messages if message.seq > before]
+    return run
 
 
 async def _until_served(url: str) -> None:

@@ -37,11 +37,11 @@ async function step(delivery) {
   const orderSeq = sequence(delivery.reply);
   const text = delivery.data.toString("utf8");
   const record = JSON.parse(text);
-  if ((record.version ?? 1) > VERSION) return answer(delivery, '-NAK {"delay": 30000000000}'); // not ours to judge
+  if ((record.version ?? 1) > VERSION) return answer(delivery, '-NAK {"delay": 5000000000}'); // not ours to judge
   if (digest(members(text).body) !== record.sha256) return answer(delivery, "+TERM");
   const order = record.body;
   const kind = order.produces.find((one) => CONTRACT.includes(one));
-  if (kind === undefined) return answer(delivery, '-NAK {"delay": 30000000000}'); // asks for what we cannot give
+  if (kind === undefined) return answer(delivery, '-NAK {"delay": 5000000000}'); // asks for what we cannot give
   const at = { task: record.task, step: record.step, register: `kb.task.${record.task}.step.${ROLE}.${record.step}` };
   const base = { task: record.task, parent: record.parent, step: record.step, role: ROLE, attempt: record.attempt,
                  worker: WORKER, principal: record.principal, trace: record.trace };

@@ -310,9 +310,15 @@ async def test_an_order_of_a_newer_release_is_left_for_who_can_read_it(
         await desk.order()
         await ended(desk)  # the worker has gone past them
         await eventually(lambda: taken(desk, 2))
+        await eventually(lambda: come_again(desk), seconds=9)  # nobody else took it: it is offered again soon
     assert (await desk.pending())[1] < first
     assert await desk.register(step="new") == []
     assert await desk.register(step="newest") == []
+
+
+async def come_again(desk: Desk) -> bool:
+    info = await desk.bus.api(f"CONSUMER.INFO.BOARD.{subjects.consumer('coder')}")
+    return bool(info["num_redelivered"])
 
 
 @pytest.mark.parametrize("junk", [b"", b"[" * 100_000, b'{"id":"x"}', b"\xff\xfe", b"null"])

@@ -41,10 +41,6 @@ class _Step:
     ordered: int = 0  # the sequence of its order while that is open
     claimed: int = 0  # of its claim, likewise
 
-    @property
-    def running(self) -> bool:
-        return bool(self.ordered)
-
 
 @dataclass
 class Decisions:
@@ -61,6 +57,7 @@ class Decisions:
 
     def __post_init__(self) -> None:
         self._steps: dict[tuple[str, str], _Step] = {}
+        self._running: dict[tuple[str, str], _Step] = {}
         self._tenants: dict[str, str] = {}
         self._attempts: set[tuple[str, str, int]] = set()
         self._final: dict[str, int] = {}
@@ -75,9 +72,7 @@ class Decisions:
                 self._task(message.seq, parts, record)
         for task in self._tenants.keys() - self._final.keys():
             self.wrong.append(f"task {task} was accepted and has not ended")
-        for (task, name), step in self._steps.items():
-            if step.running:
-                self.wrong.append(f"step {task}/{name} is still under way at the end")
+        self.wrong += [f"step {task}/{name} is still under way at the end" for task, name in self._running]
         return self
 
     def _epoch(self, shard: int, seq: int, worker: str) -> None:
@@ -96,8 +91,8 @@ class Decisions:
             if self._may(seq, task, record):
                 self._final[task] = seq
                 self.ends[record["body"]["state"]] += 1
-                for (other, name), step in self._steps.items():
-                    if other == task and step.running:
+                for other, name in self._running:
+                    if other == task:
                         self.wrong.append(f"{seq}: task {task} ended while step {name} was under way")
         elif kind == "step":
             self._register(seq, task, parts[5], record)
@@ -126,20 +121,20 @@ class Decisions:
             self.wrong.append(f"{seq}: attempt {attempt} of step {task}/{name} is ordered twice")
         elif attempt != step.attempt + 1:
             self.wrong.append(f"{seq}: attempt {attempt} of step {task}/{name} follows {step.attempt}")
-        if step.running:
+        if step.ordered:
             self.wrong.append(f"{seq}: step {task}/{name} is ordered while it is under way")
         self._attempts.add((task, name, attempt))
         step.attempt, step.ordered, step.claimed = attempt, seq, 0
+        self._running[(task, name)] = step
         self._count(seq)
 
     def _count(self, seq: int) -> None:
         """How much is under way at this sequence; only an order can make it more."""
         roles, tenants, tasks = Counter[str](), Counter[str](), Counter[str]()
-        for (task, _), step in self._steps.items():
-            if step.running:
-                roles[step.role] += 1
-                tenants[self._tenants[task]] += 1
-                tasks[task] += 1
+        for (task, _), step in self._running.items():
+            roles[step.role] += 1
+            tenants[self._tenants[task]] += 1
+            tasks[task] += 1
         for what, counted, limits in (
             ("role", roles, self.limits.roles),
             ("tenant", tenants, self.limits.tenants),
@@ -155,8 +150,8 @@ class Decisions:
 
     def _register(self, seq: int, task: str, name: str, record: dict[str, Any]) -> None:
         """A claim, an owner's commit, or the leader who takes the step back. What does not fit counts for nothing."""
-        step = self._steps.get((task, name))
-        if step is None or not step.running:
+        step = self._running.get((task, name))
+        if step is None:
             return
         kind, fence = record["type"], record.get("fence")
         if kind == "step.claimed":
@@ -164,6 +159,10 @@ class Decisions:
                 step.claimed = seq
         elif kind in ("step.released", "step.revoked"):
             if fence == self.epochs.get(zlib.crc32(task.encode()) % SHARDS, (0, ""))[0]:
-                step.ordered = 0
+                self._ended(task, name, step)
         elif fence == step.claimed:
-            step.ordered = 0
+            self._ended(task, name, step)
+
+    def _ended(self, task: str, name: str, step: _Step) -> None:
+        step.ordered = 0
+        del self._running[(task, name)]

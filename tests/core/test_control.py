@@ -7,9 +7,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from core import contents
-from core.folding import changes_nothing
+from core.folding import changes_nothing, claimed
 from core.history import begun, result_of
-from kokuban.schemas import BoardLimits, Intake, KindRef, RegisteredKind, RegisteredRole, WorkOrder, subjects
+from kokuban.schemas import Allotment, BoardLimits, Intake, KindRef, RegisteredKind, RegisteredRole, WorkOrder, subjects
+from kokuban.supervisor import Allow
 
 ROLE = 'role = "writer"'
 
@@ -68,3 +69,12 @@ def test_the_same_content_cannot_be_two_kinds_of_artifact() -> None:
     history.claim("again")
     same = replace(result_of(("it", contents.finding())), kind="note")
     assert history.done("again", results=[same]).refused == ("note 'it': the same content was admitted as 'finding'",)
+
+
+def test_a_grant_that_nobody_asked_for_and_a_line_after_the_register_moved_are_nothing() -> None:
+    history = claimed()
+    fence = history.registers["look"].fence
+    for claim in (fence, fence + 1):
+        changes_nothing(history, history.decided(Allow("look", "researcher", claim, Allotment())), "nobody asked")
+    history.put(subjects.register("t-1", "researcher", "look"), b"junk")
+    changes_nothing(history, history.journal("look"), "the register has moved")

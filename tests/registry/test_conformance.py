@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from kokuban.console.conformance import _checks as rules
 from kokuban.schemas.contracts import InvalidContract
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "custom-role"
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+# Where CI runs, it must not be left out: without Node the tests fail there.
+needs_node = pytest.mark.skipif(shutil.which("node") is None and not os.environ.get("CI"), reason="needs Node")
 
 
 def conformance(*args: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +63,7 @@ BROKEN: list[tuple[Check, str, str, str]] = [
     (rules.restarts, "setTimeout(open, 200)", "process.exit(1)", "did not end"),
     (rules.produces, "if (kind === undefined) return", "if (false) return", "was committed"),
     (rules.newer, "> VERSION) return", "> VERSION + 1000) return", "whose order it cannot read"),
-    (rules.newer, """VERSION) return answer(delivery, '-NAK {"delay": 30000000000}')""",
+    (rules.newer, """VERSION) return answer(delivery, '-NAK {"delay": 5000000000}')""",
      'VERSION) return answer(delivery, "+TERM")', "nobody else will ever get it"),
     (rules.ends, "process.exit(0)", "{}", "still ran 10 s after SIGTERM"),
 ]  # fmt: skip

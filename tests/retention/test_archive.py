@@ -67,6 +67,8 @@ async def test_the_result_of_an_archived_task_is_there(nats_server: NatsServer) 
         told = [event async for event in board.watch("t-1")]
         assert told[:-1] == events
         assert told[-1].event == "archived"
+        everything = [event async for event in board.watch(follow=False)]
+        assert [event.event for event in everything if event.task == "t-1"] == ["archived"]  # once, without its copy
         half = [event async for event in board.watch("t-1", after=events[2].seq)]
         assert half[:-1] == events[3:]
 
@@ -247,8 +249,36 @@ async def test_a_deposed_leader_buries_nothing(nats_server: NatsServer) -> None:
             await old.up_to_date()
             assert old.board.tasks["t-1"] == new.board.tasks["t-1"]
             assert new.board.tasks["t-1"].final_seq == seq
-            old.ahead = 60
-            assert await old.sweep() == 0  # it would have tried again, had nobody else done it
+
+
+async def test_a_leader_that_was_deposed_for_a_while_archives_later(nats_server: NatsServer) -> None:
+    async with keeping(nats_server.url) as old:
+        await old.finished("t-1")
+        async with keeping(nats_server.url):
+            assert await old.sweep() == 0
+        await old.folded(await old.leadership.raise_epochs())
+        assert await old.sweep() == 0  # not at once
+        old.ahead = 60
+        assert await old.sweep() == 1
+        assert await on_board(old.bus, "t-1") == BURIED
+
+
+async def test_what_is_buried_under_another_epoch_counts_for_nothing(nats_server: NatsServer) -> None:
+    """On a server without credentials anybody can write there. It is swept with the rest, and is in no archive."""
+    async with keeping(nats_server.url) as keeper, await Client.connect(nats_server.url) as board:
+        spec = await keeper.submit("t-1")
+        subject, forged = subjects.buried("t-1"), Tombstone("done", "mine", spec, spec + 1, "default")
+        await keeper.write(subject, forged, "task.tombstone", Fence(subject, 0), task="t-1", fence=1)
+        await keeper.up_to_date()
+        assert keeper.applied[-1][1].ignored == "epoch 1 is not the leader's"
+        await keeper.claim("t-1", await keeper.order("t-1", spec))
+        await keeper.end("t-1")
+        await keeper.sweep()
+        assert await on_board(keeper.bus, "t-1") == BURIED
+        task = await board.status("t-1")
+        assert task.final is not None
+        assert task.tombstone is not None
+        assert (task.final.state, task.steps["fix"].status) == ("failed", "revoked")
 
 
 async def test_two_archivers_at_once_are_one(nats_server: NatsServer) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kokuban.blackboard import Client
+from kokuban.blackboard import Client, Ended, KeyInUse
 from kokuban.blackboard._archive import past, tombstone_of
 from kokuban.blackboard.core import Board, fold
 from kokuban.blackboard.wire import Bus, Payloads
@@ -77,6 +77,34 @@ async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> Non
         fold(board, stored)
     assert all(task.tombstone is not None for task in board.tasks.values())
     assert len(board.tasks) == len(TASKS)
+
+
+async def test_killed_between_the_tombstone_and_its_copy(nats_server: NatsServer) -> None:
+    """The task is archived for whoever asks, its key is taken by its spec; whoever leads next puts the copy there."""
+    async with keeping(nats_server.url) as keeper, await Client.connect(nats_server.url) as board:
+        task = await board.submit("mend it", key="once")
+        await keeper.end(task)
+        await keeper.up_to_date()
+        async with process(nats_server.url, "archive:buried") as child:
+            assert await asyncio.wait_for(child.wait(), 30) == -signal.SIGKILL
+        assert await on_board(keeper.bus, task) == ["task.spec", "task.final", "task.tombstone"]
+        assert (await board.status(task)).tombstone is not None
+        assert isinstance(await board.cancel(task), Ended)
+        assert await board.submit("mend it", key="once") == task
+        with pytest.raises(KeyInUse):
+            await board.submit("another", key="once")
+        async with process(nats_server.url):
+
+            async def swept() -> bool:
+                return await on_board(keeper.bus, task) == BURIED
+
+            await eventually(swept, seconds=30)
+        assert [stored.subject for stored in await keeper.bus.history(subjects.task_records(task))] == [
+            subjects.buried(task), subjects.spec(task),
+        ]  # fmt: skip
+        assert await board.submit("mend it", key="once") == task
+        with pytest.raises(KeyInUse):
+            await board.submit("another", key="once")
 
 
 async def test_a_live_archiver_and_those_who_come_late(nats_server: NatsServer, tmp_path: Path) -> None:

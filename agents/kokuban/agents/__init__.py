@@ -6,13 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kokuban.agents._gates import ask_person
     from kokuban.agents._output import Output
     from kokuban.agents._work import Role, StepFailed, Work
     from kokuban.agents.worker import Worker
 
-__all__ = ["Output", "Role", "StepFailed", "Work", "Worker"]
+__all__ = ["Output", "Role", "StepFailed", "Work", "Worker", "ask_person"]
 
-_HOMES = {"Output": "_output", "Role": "_work", "StepFailed": "_work", "Work": "_work", "Worker": "worker"}
+_HOMES = {
+    "Output": "_output", "Role": "_work", "StepFailed": "_work", "Work": "_work", "Worker": "worker",
+    "ask_person": "_gates",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -64,6 +64,13 @@ async def answer_of_person(work: Work, question: str) -> Decided:
     return await work.wait(gate)
 
 
+async def ask_person(work: Work, question: str) -> Decided:
+    """What a person says to a question, at the next call's place. Raises `Parked` until somebody has answered."""
+    answer = await answer_of_person(work, question)
+    await told(work, "ask_person", answer)
+    return answer
+
+
 async def told(work: Work, tool: str, decided: Decided, usage: Usage = Usage()) -> str:
     """Write down, as the next call, what came of a gate that no tool call follows, and return it in words: a person's
     answer, or why the call is not run."""

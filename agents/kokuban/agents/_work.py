@@ -75,14 +75,6 @@ class Work:
             return Decided(gate.id, "withdrawn", found.bound, "the decision was about something else than is asked now")
         return found
 
-    async def ask_person(self, question: str) -> Decided:
-        """What a person says to a question, at the next call's place. Raises `Parked` until somebody has answered."""
-        from kokuban.agents._gates import answer_of_person, told
-
-        answer = await answer_of_person(self, question)
-        await told(self, "ask_person", answer)
-        return answer
-
     async def inputs(self, shape: type[Shape]) -> list[tuple[Ref, Shape]]:
         """The order's inputs of one kind, in the order of the steps that made them."""
         kind = kind_of(shape)

@@ -43,8 +43,9 @@ FIRST_CALL_TOKENS = 4_000
 """What a first call counts for when nobody ever says what it cost; only where no budget applies."""
 STOP_SECONDS = 1.0
 """After this time a program that was told to stop is told so again."""
-LEAVE = b'-NAK {"delay": 30000000000}'
-"""For an order that another release, or a worker with another contract, may be able to do."""
+LEAVE = b'-NAK {"delay": 5000000000}'
+"""For an order that another release, or a worker with another contract, may be able to do. It comes back after 5
+seconds, perhaps to the same worker: then it is left again."""
 ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
 log = structlog.get_logger("kokuban.worker")
 

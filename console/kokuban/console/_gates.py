@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kokuban.console._live import artifact_summary, ref_json, short
+from kokuban.console._live import artifact_summary, instant, ref_json, subject_of
 from kokuban.console._terminal import Paint, clean, one_line
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Approval
-    from kokuban.schemas import Gate
 
-LIST_CHARS = 600
 SHOW_CHARS = 20_000
-
-
-def subject_of(gate: Gate, most: int = LIST_CHARS) -> str:
-    """What exactly is to be decided, in one line of about `most` characters: the call with its arguments, or the
-    artifact."""
-    import msgspec
-
-    if gate.about == "call":
-        arguments = "" if isinstance(gate.arguments, msgspec.UnsetType) else bytes(gate.arguments).decode()
-        return f"call {one_line(gate.tool, 64)}({one_line(arguments, most)})"
-    if gate.subject is not None:
-        ref = gate.subject
-        return f"artifact {ref.kind}/{ref.name} {short(ref.digest)} of step {ref.step}"
-    return "question"
-
-
-def instant(seconds: float) -> str:
-    """A local time with its date."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def gate_lines(approval: Approval, paint: Paint) -> Iterator[str]:

@@ -10,7 +10,9 @@ from kokuban.console._terminal import Paint, clean, one_line
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Client, Event, Outcome
-    from kokuban.schemas import Ref, Verdict
+    from kokuban.schemas import Gate, Ref, Verdict
+
+LIST_CHARS = 600
 
 _COLOURS = {
     "artifact": "green", "ended": "bold", "refused": "yellow", "failed": "red", "released": "yellow",
@@ -40,8 +42,6 @@ def event_line(event: Event, paint: Paint) -> str:
 def _asked(event: Event) -> str:
     """What a person is asked to decide: the question, the call with its arguments or the artifact, by whom, until when,
     and what to type."""
-    from kokuban.console._gates import instant, subject_of
-
     try:
         gate = event.asks()
     except ValueError:
@@ -51,6 +51,25 @@ def _asked(event: Event) -> str:
     until = f"until {instant(event.until)}; " if event.until else ""
     by = f"asked by {event.worker}; " if event.worker else ""
     return f"{one_line(gate.asks, 300)}: {what}{by}{until}{way} {event.task}/{gate.id}"
+
+
+def subject_of(gate: Gate, most: int = LIST_CHARS) -> str:
+    """What exactly is to be decided, in one line of about `most` characters: the call with its arguments, or the
+    artifact."""
+    import msgspec
+
+    if gate.about == "call":
+        arguments = "" if isinstance(gate.arguments, msgspec.UnsetType) else bytes(gate.arguments).decode()
+        return f"call {one_line(gate.tool, 64)}({one_line(arguments, most)})"
+    if gate.subject is not None:
+        ref = gate.subject
+        return f"artifact {ref.kind}/{ref.name} {short(ref.digest)} of step {ref.step}"
+    return "question"
+
+
+def instant(seconds: float) -> str:
+    """A local time with its date."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _clock(seconds: float) -> str:

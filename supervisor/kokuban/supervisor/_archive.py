@@ -227,16 +227,14 @@ class Archiver:
             return False
         return now is not None
 
-    async def _put(
-        self, task: Task, subject: str, stone: Tombstone, fence: Fence, epoch: int = 0
-    ) -> Written | Conflict:  # fmt: skip
+    async def _put(self, task: Task, subject: str, stone: Tombstone, when: Fence, epoch: int = 0) -> Written | Conflict:
         op = secrets.token_hex(12)
         data = seal(
             stone, id=op, type="task.tombstone", task=task.id, parent=task.parent, worker=self._worker, fence=epoch,
             time=self._clock.stamp(),
         )  # fmt: skip
         ttl = f"{stone.keep_seconds}s" if stone.keep_seconds else None
-        return await write(self._bus, subject, data, op=op, fence=fence, ttl=ttl)
+        return await write(self._bus, subject, data, op=op, fence=when, ttl=ttl)
 
     async def _keep_key(self, task: Task, stone: Tombstone, standing: Sequence[Stored]) -> int:
         """See to it that the tombstone's copy stands on the spec's subject, and return its sequence. It is written

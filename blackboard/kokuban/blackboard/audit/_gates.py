@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._leader import decided
 from ._record import Rec
 from ._slices import digest, parse
 from ._state import Call, Gate, History, Step, Task
@@ -18,9 +19,8 @@ def waiting(h: History, task: Task, step: Step, rec: Rec) -> None:
 
 def request(h: History, task: Task, rec: Rec) -> None:
     """The leader asks about an artifact."""
-    from . import _owning
 
-    if _owning.decided(h, task, rec):
+    if decided(h, task, rec):
         _ask(h, task, rec, rec.role, "")
 
 
@@ -66,9 +66,8 @@ def vote(h: History, task: Task, rec: Rec) -> None:
 
 def decision(h: History, task: Task, rec: Rec) -> None:
     """The leader counts the votes, once."""
-    from . import _owning
 
-    if not _owning.decided(h, task, rec):
+    if not decided(h, task, rec):
         return
     gate = task.gates.get(rec.rest[0])
     if gate is None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from ._leader import decided
 from ._record import Rec
 from ._state import DIMENSIONS, Call, History, Spent, Step, Task, usage_of
 
@@ -146,9 +147,8 @@ def _fits(h: History, tasks: list[Task], budget: dict[str, Any], seq: int, whose
 
 def granted(h: History, task: Task, rec: Rec) -> None:
     """The leader answers an owner that asked for more: never less than before, and never above the budget."""
-    from . import _owning
 
-    if not _owning.decided(h, task, rec):
+    if not decided(h, task, rec):
         return
     step = task.steps.get(rec.step)
     if step is None or step.status != "claimed" or rec.body.get("claim") != step.fence:

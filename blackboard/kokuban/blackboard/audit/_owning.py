@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import _calls, _gates, _money, _results
-from ._record import Rec, shard
+from ._leader import decided, in_force
+from ._record import Rec
 from ._state import History, Step, Task, usage_of
 
 
@@ -52,27 +53,6 @@ def epoch(h: History, rec: Rec, number: int) -> None:
         h.wrong("epoch", rec.seq, f"the epoch of shard {rec.body.get('shard')} stands on the subject of shard {number}")
         return
     h.epochs[number] = rec
-
-
-def in_force(h: History, rec: Rec) -> str:
-    """What is wrong with the epoch that a decision cites; '' when it is the one in force, and its writer's own."""
-    now = h.epochs.get(shard(rec.task))
-    if now is None or rec.fence != now.seq:
-        return f"it cites epoch {rec.fence}; in force is {now.seq if now else 'none'}"
-    if rec.worker != str(now.body.get("supervisor", "")):
-        return f"it was written by {rec.worker or 'nobody'}, the epoch is {now.body.get('supervisor')}'s"
-    return ""
-
-
-def decided(h: History, task: Task, rec: Rec) -> bool:
-    """Whether a decision may count. One from a past epoch, or after the end, is a violation."""
-    stale = in_force(h, rec)
-    if stale:
-        h.wrong("epoch", rec.seq, f"{rec.type} of task {task.id}: {stale}")
-    if task.final is not None:
-        h.wrong("end-once", rec.seq, f"{rec.type} of task {task.id} after its end at {task.final.seq}")
-        return False
-    return not stale
 
 
 def order(h: History, task: Task, rec: Rec) -> None:

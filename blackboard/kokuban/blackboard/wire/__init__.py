@@ -16,7 +16,6 @@ from kokuban.blackboard.wire._control import (
     change_limits,
     endpoint_limits,
     endpoint_use,
-    ensure_control,
     limited_endpoints,
 )
 from kokuban.blackboard.wire._crash import crash_point
@@ -24,7 +23,7 @@ from kokuban.blackboard.wire._payloads import PayloadMissing, Payloads
 from kokuban.blackboard.wire._pull import Delivery, Pull
 from kokuban.blackboard.wire._quota import Quota
 from kokuban.blackboard.wire._reader import Reader
-from kokuban.blackboard.wire._setup import ACK_WAIT_SECONDS, ack_floor, ensure_board, ensure_roles
+from kokuban.blackboard.wire._setup import ACK_WAIT_SECONDS, ack_floor, ensure_board, ensure_control, ensure_roles
 from kokuban.blackboard.wire._write import Conflict, Fence, Written, write
 
 __all__ = [

@@ -10,25 +10,11 @@ import msgspec
 
 from kokuban.blackboard.clock import SYSTEM
 from kokuban.blackboard.wire._bus import Bus
-from kokuban.blackboard.wire._setup import ensure_stream
 from kokuban.blackboard.wire._write import Fence, Written, write
 from kokuban.schemas import BoardLimits, Wire, open_record, seal, subjects
 from kokuban.schemas.quota import Endpoint, EndpointLimits
 
 Shape = TypeVar("Shape", bound=Wire)
-_NS = 1_000_000_000
-
-
-async def ensure_control(bus: Bus, *, replicas: int = 1) -> None:
-    """Create the stream when it is not there. Raises `CannotConnect` when it cannot be. What is stored is republished
-    whole, so that who waits for a slot need not read it."""
-    config = {
-        "name": subjects.CONTROL, "subjects": [subjects.CONTROL_SUBJECTS], "storage": "file", "retention": "limits",
-        "discard": "old", "max_msgs_per_subject": 1, "allow_direct": True, "allow_msg_ttl": True,
-        "num_replicas": replicas, "duplicate_window": 120 * _NS,
-        "republish": {"src": subjects.CONTROL_SUBJECTS, "dest": f"{subjects.HINTS}.{subjects.CONTROL_SUBJECTS}"},
-    }  # fmt: skip
-    await ensure_stream(bus, config)
 
 
 async def endpoint_limits(bus: Bus, name: str) -> EndpointLimits | None:

@@ -21,9 +21,8 @@ from nats.aio.msg import Msg
 
 from kokuban.blackboard.core import quota as core
 from kokuban.blackboard.wire._bus import Bus, BusError, Refused
-from kokuban.blackboard.wire._control import ensure_control
 from kokuban.blackboard.wire._server_clock import ServerClock
-from kokuban.blackboard.wire._setup import STREAM_MISSING
+from kokuban.blackboard.wire._setup import STREAM_MISSING, ensure_control
 from kokuban.blackboard.wire._write import Conflict, Fence, write
 from kokuban.schemas import BadRecord, open_record, seal, subjects
 from kokuban.schemas.quota import Endpoint, EndpointLimits

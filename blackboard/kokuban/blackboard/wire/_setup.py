@@ -41,8 +41,6 @@ async def ensure_board(bus: Bus, *, replicas: int = 1, max_bytes: int = 8 * 1024
     }  # fmt: skip
     await ensure_stream(bus, config)
     if bus.may_set_up and (bus.user or replicas > 1):
-        from kokuban.blackboard.wire._control import ensure_control
-
         await ensure_payloads(bus, PAYLOADS_STREAM, list(PAYLOAD_SUBJECTS), replicas=replicas)
         await ensure_control(bus, replicas=replicas)
 
@@ -70,6 +68,18 @@ async def ensure_payloads(bus: Bus, stream: str, names: list[str], *, replicas: 
     config = {
         "name": stream, "subjects": names, "storage": "file", "retention": "limits", "discard": "new",
         "allow_direct": True, "allow_rollup_hdrs": True, "num_replicas": replicas,
+    }  # fmt: skip
+    await ensure_stream(bus, config)
+
+
+async def ensure_control(bus: Bus, *, replicas: int = 1) -> None:
+    """Create the stream when it is not there. Raises `CannotConnect` when it cannot be. What is stored is republished
+    whole, so that who waits for a slot need not read it."""
+    config = {
+        "name": subjects.CONTROL, "subjects": [subjects.CONTROL_SUBJECTS], "storage": "file", "retention": "limits",
+        "discard": "old", "max_msgs_per_subject": 1, "allow_direct": True, "allow_msg_ttl": True,
+        "num_replicas": replicas, "duplicate_window": 120 * _NS,
+        "republish": {"src": subjects.CONTROL_SUBJECTS, "dest": f"{subjects.HINTS}.{subjects.CONTROL_SUBJECTS}"},
     }  # fmt: skip
     await ensure_stream(bus, config)
 
