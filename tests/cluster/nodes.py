@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
@@ -85,6 +86,15 @@ class Nodes:
             except Exception:
                 if time.monotonic() > give_up:
                     raise
+
+    async def settled(self, bus: Bus, stream: str = "BOARD") -> None:
+        """Wait until all have all of the stream: a reader may be served by one that came back and is still behind."""
+        while self.count > 1:
+            cluster = (await bus.patiently(lambda: bus.api(f"STREAM.INFO.{stream}")))["cluster"]
+            others = cluster.get("replicas") or []
+            if len(others) == self.count - 1 and all(o.get("current") and not o.get("lag") for o in others):
+                return
+            await asyncio.sleep(0.05)
 
     async def wipe(self) -> None:
         """Take every stream away."""

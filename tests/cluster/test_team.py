@@ -37,7 +37,7 @@ async def test_tasks_end_as_they_should_when_the_leader_of_the_stream_is_killed(
             print(f"{nodes.count} servers: all done {time.monotonic() - gone:.1f} s after the kill")
             nodes.start(killed)
         assert [outcome.state for outcome in outcomes] == ["done"] * 7, [outcome.reason for outcome in outcomes]
-        await nodes.served()
+        await nodes.settled(bus)
         stored = await records(nodes.url)
     found = Decisions(Limits({}, {}, 100)).read([Message(*one) for one in stored])
     assert found.wrong == []

@@ -139,7 +139,7 @@ def changed(role: str, **fields: object) -> list[Contract]:
         (changed("coder", when="triggered", triggers=("plan",)), "'patch' is given by 'planned' roles alone"),
         (changed("verifier", when="planned", triggers=()), "'verdict' is given by 'triggered' roles alone"),
         (changed("verifier", triggers=("patch",)), "no role that produces 'verdict' is triggered by 'deliverable'"),
-        (changed("verifier", produces=("critique",)), "triggers: 'verifier' is triggered by 'deliverable' and must produce"),
+        (changed("verifier", produces=("critique",)), "triggers: 'verifier' is triggered by 'deliverable' and must"),
         (changed("planner", produces=("finding",)), "must produce 'plan' and nothing else"),
         (changed("planner", produces=("plan", "finding")), "must produce 'plan' and nothing else"),
         (changed("integrator", produces=("patch",)), "must produce 'deliverable' and nothing else"),
