@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from kokuban.schemas.contracts import Contract
 from kokuban.schemas.kinds import decode_artifact
 
 HEARTBEAT_SECONDS = 1.0
+TRACE_CHARS = 8_000
 FIRST_CALL_TOKENS = 4_000
 """What a first call counts for when nobody ever says what it cost; only where no budget applies."""
 STOP_SECONDS = 1.0
@@ -285,7 +287,7 @@ class Worker:
             if failure is None:
                 raise
             if failure.why == "bug":
-                steplog.exception("bug")
+                steplog.error("bug", trace="".join(traceback.format_exception(error))[-TRACE_CHARS:])
             await owner.failed(failure)
             steplog.warning("failed", why=failure.why, reason=failure.reason[:300])
         finally:

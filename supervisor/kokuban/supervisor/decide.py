@@ -201,7 +201,8 @@ def _ending(task: Task, doom: Doomed) -> list[Command]:
     if unfinished:
         return [Revoke(s.id, s.role, s.reg, Revoked(reason[:1_900], doom.state)) for s in unfinished]
     planned = [step.id for step in task.plan.steps] if task.plan else []
-    undone = (name for name in planned if name not in task.steps or task.steps[name].status != "done")
+    over = ("done", "failed", "refused")
+    undone = (name for name in planned if name not in task.steps or task.steps[name].status not in over)
     blocked = tuple(name for name in undone if name != doom.step)
     return [End(Final(doom.state, reason, usage=task.usage, blocked=blocked))]
 

@@ -103,7 +103,8 @@ def _use(task: Task, owner: Step, opens: Opens) -> None:
     gate = task.gates.get(opens.gate or "")
     if gate is None or gate.step != owner.id or gate.decision is None or gate.decision.outcome != "approved":
         raise Ignored(f"gate {opens.gate}: nobody approved this call")
-    if (gate.gate.call, gate.gate.tool) != (opens.call, opens.tool) or gate.used not in (0, opens.call):
+    asked, opened = (gate.gate.call, gate.gate.tool, gate.gate.key), (opens.call, opens.tool, opens.key)
+    if asked != opened or gate.used not in (0, opens.call):
         raise Ignored(f"gate {opens.gate}: the approval is for another call")
     gate.used = opens.call
 
