@@ -207,7 +207,7 @@ async def _vote(
 
 def _voted(word: str, approval: Approval, said: Voted | NotVoted, as_json: bool) -> int:
     from kokuban.blackboard import NotVoted
-    from kokuban.console._gates import subject_of
+    from kokuban.console._live import subject_of
 
     lost = isinstance(said, NotVoted)
     if as_json:
