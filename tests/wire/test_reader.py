@@ -140,6 +140,25 @@ async def test_deleted_records_are_no_gap(nats_server: NatsServer) -> None:
         assert seen.seqs == [1, 4, 5]
 
 
+async def test_it_has_caught_up_though_what_it_waited_for_is_gone(nats_server: NatsServer) -> None:
+    """What expires or is deleted between the reader's beginning and its turn is never delivered."""
+    async with await Bus.connect(nats_server.url) as bus:
+        await ensure_board(bus)
+        for n in range(1_200):
+            await bus.send(f"kb.task.t.step.coder.s{n}", b"{}")
+        last = await bus.last_seq()
+
+        async def take(stored: Stored) -> None:
+            if stored.seq == 1:
+                for seq in range(last - 50, last + 1):
+                    await bus.api("STREAM.MSG.DELETE.BOARD", {"seq": seq, "no_erase": True})
+
+        reader = Reader(bus, take)
+        async with running(reader.run()):
+            await asyncio.wait_for(reader.caught_up.wait(), 10)
+            assert reader.position == last - 51
+
+
 async def test_what_the_taker_raises_ends_it_before_that_record(nats_server: NatsServer) -> None:
     async with await Bus.connect(nats_server.url) as bus:
         await ensure_board(bus)

@@ -37,6 +37,7 @@ from kokuban.schemas.records import (
     Claimed,
     Decided,
     Done,
+    Ending,
     Failed,
     Feedback,
     Final,
@@ -69,7 +70,7 @@ from kokuban.schemas.subjects import InvalidName
 
 __all__ = [
     "KINDS", "MAX_STEPS", "VERSION", "Allotment", "BadRecord", "BoardLimits", "Budget", "CheckResult",
-    "Citation", "Claimed", "Control", "Critique", "Decided", "Decision", "Deliverable", "Done", "Epoch",
+    "Citation", "Claimed", "Control", "Critique", "Decided", "Decision", "Deliverable", "Done", "Ending", "Epoch",
     "Failed", "Feedback", "FileChange", "Final", "Finding", "Gate", "GateRequest", "Grant", "Intake",
     "InvalidName", "Journal", "KindRef", "Lease", "Opens", "Part", "Patch", "Plan", "PlanStep", "Record", "Ref",
     "RegisteredKind", "RegisteredRole", "Released", "Result", "Revision", "Revoked", "Settles", "Snapshot",

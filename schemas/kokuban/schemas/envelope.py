@@ -19,8 +19,9 @@ Trust = Literal["system", "principal", "model", "untrusted"]
 Type = Literal[
     "task.spec", "step.order", "step.claimed", "step.done", "step.failed", "step.released", "step.revoked",
     "step.journal", "artifact", "task.final", "ctl.lease", "ctl.epoch",
-    "step.waiting", "step.granted", "gate.request", "gate.vote", "gate.decision", "task.control", "task.tombstone",
-    "ctl.limits", "ctl.intake", "ctl.kind", "ctl.role", "ctl.snapshot", "quota.endpoint", "quota.limits",
+    "step.waiting", "step.granted", "gate.request", "gate.vote", "gate.decision", "task.control", "task.ending",
+    "task.tombstone", "ctl.limits", "ctl.intake", "ctl.kind", "ctl.role", "ctl.snapshot", "quota.endpoint",
+    "quota.limits",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ BODIES: dict[str, type[Wire]] = {
     "step.revoked": records.Revoked,
     "step.journal": records.Journal,
     "task.final": records.Final,
+    "task.ending": records.Ending,
     "step.waiting": gates.Waiting,
     "step.granted": records.Grant,
     "gate.request": gates.GateRequest,

@@ -164,6 +164,7 @@ class Opens(Wire, frozen=True):
     reserved_tokens: Count = 0
     reserved_micros: Count = 0
     gate: Token | None = None  # the approval that this call uses up
+    effect: Literal["", "read", "keyed", "other"] = ""  # of a tool: whether it may be made again
 
 
 class Settles(Wire, frozen=True):
@@ -212,7 +213,18 @@ class Done(Wire, frozen=True):
 
 
 FailureClass = Literal[
-    "budget", "steps", "tool_calls", "tokens", "deadline", "no_progress", "model", "tool", "conflict", "input", "bug"
+    "budget",
+    "steps",
+    "tool_calls",
+    "tokens",
+    "deadline",
+    "no_progress",
+    "model",
+    "tool",
+    "conflict",
+    "input",
+    "bug",
+    "in_doubt",
 ]
 
 
@@ -241,11 +253,19 @@ class Released(Wire, frozen=True):
 
 
 class Revoked(Wire, frozen=True):
-    """The leader seals the step: nothing more is wanted from it. `ends` is the end that its task is about to have, so
-    that a next leader carries it through."""
+    """The leader seals the step: nothing more is wanted from it. It counts once the leader has said (`task.ending`)
+    that the task is about to end."""
 
     reason: ShortText
-    ends: State = "failed"
+
+
+class Ending(Wire, frozen=True):
+    """The task is about to end so: nothing more is ordered, and what is under way is sealed. A next leader carries it
+    through; tasks below and behind it need not wait for the end itself. `step` is what stood in the way."""
+
+    state: State
+    reason: Text
+    step: Token | None = None
 
 
 class Grant(Wire, frozen=True):

@@ -109,6 +109,11 @@ def control(task: str, person: str, name: str) -> str:
     return f"kb.task.{task}.control.{person}.{name}"
 
 
+def ending(task: str) -> str:
+    """Where the leader says that a task is about to end, and how."""
+    return f"kb.task.{task}.ending"
+
+
 def final(task: str) -> str:
     return f"kb.task.{task}.final"
 
@@ -177,7 +182,7 @@ def delta(task: str, role: str, step: str) -> str:
     return f"{DELTAS}.{task}.{role}.{step}"
 
 
-_LENGTHS = {"spec": 4, "final": 4, "buried": 4, "work": 6, "step": 6, "journal": 6, "grant": 6}
+_LENGTHS = {"spec": 4, "final": 4, "buried": 4, "ending": 4, "work": 6, "step": 6, "journal": 6, "grant": 6}
 _GATE_RECORDS = {"request": 7, "decision": 7, "vote": 8}
 
 

@@ -20,17 +20,19 @@ _NS = 1_000_000_000
 
 
 class Delivery(NamedTuple):
-    """A stored message as a consumer delivered it. `ack` is the subject to answer on."""
+    """A stored message as a consumer delivered it. `ack` is the subject to answer on, `pending` how many more the
+    consumer has for us now."""
 
     stored: Stored
     ack: str
     consumer_seq: int
+    pending: int = 0
 
 
 class Pull:
     """Outstanding pull requests on one consumer. `dead` is set when it must be made anew: gone, silent, refused, or
     with `error` set because `on_delivery` raised it or the server forbids the pull. `on_unfilled` is called when a
-    request ran out of time."""
+    request ran out of time, `on_idle` with the last delivery's number while the server has nothing for us."""
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Pull:
         consumer: str,
         on_delivery: Callable[[Pull, Delivery], Awaitable[None]],
         on_unfilled: Callable[[Pull], Awaitable[None]],
+        on_idle: Callable[[int], None] = lambda last: None,
     ) -> None:
         self.dead = asyncio.Event()
         self.why_dead = ""
@@ -47,6 +50,7 @@ class Pull:
         self._ask = bus.api_subject(f"CONSUMER.MSG.NEXT.{subjects.BOARD}.{consumer}")
         self._on_delivery = on_delivery
         self._on_unfilled = on_unfilled
+        self._on_idle = on_idle
         self._subscription: Any = None
         self._watch: asyncio.Task[None] | None = None
         self._inbox = ""
@@ -96,6 +100,7 @@ class Pull:
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":
+            self._on_idle(int(headers.get("Nats-Last-Consumer", "0")))
             return
         if status == "408" or (status == "409" and "Nats-Pending-Messages" in headers):
             self.outstanding -= int(headers.get("Nats-Pending-Messages", self.outstanding))
@@ -129,4 +134,4 @@ def _delivery(message: Msg) -> Delivery:
     if len(tokens) > 9:
         tokens = tokens[:2] + tokens[4:]
     stored = Stored(int(tokens[5]), message.subject, int(tokens[7]) / _NS, message.data)
-    return Delivery(stored, message.reply, int(tokens[6]))
+    return Delivery(stored, message.reply, int(tokens[6]), int(tokens[8]))

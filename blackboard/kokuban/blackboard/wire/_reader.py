@@ -61,7 +61,7 @@ class Reader:
             config["filter_subject"] = self._subject
         call = f"CONSUMER.CREATE.{subjects.BOARD}.{name}" + (f".{self._subject}" if self._subject else "")
         created = await self._bus.api(call, {"stream_name": subjects.BOARD, "config": config, "action": "create"})
-        pull = Pull(self._bus, name, self._on_delivery, _ask)
+        pull = Pull(self._bus, name, self._on_delivery, _ask, self._on_idle)
         self._expected, self._behind = 1, int(created.get("num_pending", 0))
         if self._behind == 0:
             self.caught_up.set()
@@ -91,9 +91,14 @@ class Reader:
             await self._on_record(delivery.stored)
             self.position = delivery.stored.seq
         self._behind -= 1
-        if self._behind <= 0:
+        if self._behind <= 0 or delivery.pending == 0:  # what expired or was deleted meanwhile is never delivered
             self.caught_up.set()
         await _ask(pull)
+
+    def _on_idle(self, last: int) -> None:
+        """The server has nothing more, and we have had all that it delivered."""
+        if last < self._expected:
+            self.caught_up.set()
 
 
 async def _ask(pull: Pull) -> None:

@@ -97,6 +97,22 @@ async def ensure_stream(bus: Bus, config: dict[str, Any]) -> None:
         await _until_served(bus, f"STREAM.UPDATE.{name}", there | {"num_replicas": replicas}, fine=())
     except Forbidden:  # it is shared by all tenants, so no tenant's to change
         log.warning("a stream has fewer replicas than asked for", stream=name, replicas=there["num_replicas"])
+    else:
+        await _until_copied(bus, name, replicas)
+
+
+async def _until_copied(bus: Bus, name: str, replicas: int) -> None:
+    """Wait until the new servers have all that the old one has: if that died before, nobody could go on. A board that
+    is so large that it takes longer is told, and used."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + _PATIENCE_SECONDS
+    while loop.time() < give_up:
+        info = await bus.patiently(lambda: bus.api(f"STREAM.INFO.{name}"), seconds=_PATIENCE_SECONDS)
+        others = info.get("cluster", {}).get("replicas") or []
+        if len(others) == replicas - 1 and all(one.get("current") and not one.get("lag") for one in others):
+            return
+        await asyncio.sleep(0.1)
+    log.warning("the copies of a stream are still being made: do not stop its first server", stream=name)
 
 
 async def ack_floor(bus: Bus, role: str) -> int | None:
