@@ -10,6 +10,7 @@ import asyncio
 import zlib
 
 import httpx
+from msgspec.structs import replace
 
 from kokuban.agents._output import Output
 from kokuban.agents._tape import InDoubt, describe
@@ -53,8 +54,8 @@ class EffectCoder:
 
     async def _effect(self, work: Work, tool: str) -> str:
         at, tape = work.assignment, work.tape
-        key = f"{at.task}/{at.step}/{at.begun}:{tape.next_call}"
-        opening = Opens(tape.next_call, "tool", tool, describe({"of": at.task}), key=key)
+        key = work.key(tool, {"of": at.task})
+        opening = Opens(tape.next_call, "tool", tool, describe({"of": at.task}), key=key, effect=EFFECTS[tool])
         if not tape.holds(opening):
             if work.ledger.reserve_tool() is not None:
                 raise StepFailed("tool_calls", "no tool call is left")
@@ -83,7 +84,7 @@ class EffectCoder:
             raise await work.tape.park(gate)
         if decided.outcome != "approved" or decided.bound != digest(encode(gate)):
             raise StepFailed("tool", f"{opening.tool} was not called: {decided.outcome}", retryable=False)
-        return Opens(opening.call, "tool", opening.tool, opening.arguments, opening.key, gate=gate.id)
+        return replace(opening, gate=gate.id)
 
     async def _send(self, tool: str, key: str) -> int:
         path = "/other" if tool == OTHER else "/keyed"

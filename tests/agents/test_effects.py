@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kokuban.agents._keys import key_stem
 from kokuban.agents._tape import InDoubt
 from kokuban.agents.tools import Registry, Tool, ToolContext
 from kokuban.blackboard.wire import Bus
@@ -102,7 +104,7 @@ async def test_a_keyed_effect_is_sent_again_under_its_key_and_done_once(bench: B
     third.tools = post(endpoint, keyed=True)
     assert await third.run(DONE) == "done"
     assert len(endpoint.asked) == 3
-    assert set(endpoint.asked) == {f"{bench.desk.task}/fix/1:2"}
+    assert set(endpoint.asked) == {key_stem(bench.desk.task, "fix", "post", '{"limit":1}') + ":0"}
     assert endpoint.did == 1
 
 
@@ -114,6 +116,20 @@ async def test_any_other_effect_is_in_doubt_and_done_once(bench: Benches, endpoi
         with pytest.raises(InDoubt, match="post"):
             await later.run(DONE)
     assert (endpoint.asked, endpoint.did) == ([""], 1)
+
+
+async def test_a_new_attempt_that_does_the_same_sends_the_same_key(bench: Benches, endpoint: Endpoint) -> None:
+    """It has no tape to play back; whoever honours keys does once what all attempts ask for."""
+    for replies in ((POST, RuntimeError("a bug")), (says(call("list")), POST, POST, DONE)):
+        b = await bench()
+        b.tools = post(endpoint, keyed=True)
+        b.tools.add(Tool("list", "", OPTIONAL, lambda context, arguments: "nothing"))
+        with contextlib.suppress(RuntimeError):
+            await b.run(*replies)
+    first, again, second = endpoint.asked
+    assert first == again
+    assert second == f"{first[:-1]}1"  # wanted twice in one attempt, it is done twice
+    assert endpoint.did == 2
 
 
 @pytest.mark.parametrize("keyed", [True, False])

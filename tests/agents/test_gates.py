@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kokuban.agents._gates import gate_id
+from kokuban.agents._keys import key_stem
 from kokuban.agents._owner import Fenced
 from kokuban.agents._tape import InDoubt, Parked
 from kokuban.agents.models import Call
@@ -46,7 +47,7 @@ async def test_what_cannot_be_undone_waits_for_a_person_and_lets_the_step_go(ben
     assert (gate.id, gate.call, gate.about) == ("fix-1-4", 4, "call")
     assert (gate.tool, gate.tool_version, bytes(gate.arguments)) == ("wire_money", "1", b'{"limit":1}')  # type: ignore[arg-type]
     assert gate.hash == digest(b'{"limit":1}')
-    assert gate.key == f"{bench.desk.task}/fix/1:4"
+    assert gate.key == key_stem(bench.desk.task, "fix", "wire_money", '{"limit":1}') + ":0"
     assert (gate.need, gate.expires_seconds) == (2, 60)
     assert gate.policy
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kokuban.agents._answer import OBJECTIONS_ALLOWED, Answer
+from kokuban.agents._keys import key_stem
 from kokuban.agents._tape import InDoubt
 from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Loop
@@ -271,7 +272,8 @@ async def test_what_a_call_is_for_is_in_the_journal_before_it_is_made(bench: Ben
     await b.run(says(call("look", '{"path":"a"}')), DONE)
     opened = lines[-1]["opens"]
     assert (opened["kind"], opened["tool"], opened["arguments"]) == ("tool", "look", {"path": "a"})
-    assert opened["key"] == f"{bench.desk.task}/fix/1:2"
+    assert opened["key"] == key_stem(bench.desk.task, "fix", "look", '{"path":"a"}') + ":0"
+    assert opened["effect"] == "read"
     assert lines[-1]["settles"]["usage"]["input_tokens"] == 10
 
 

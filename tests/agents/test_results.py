@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
     [
         (StepFailed("no_progress", "went in circles"), "no_progress", True),
         (StepFailed("input", "cannot be", retryable=False), "input", False),
-        (InDoubt("call 3 was begun"), "tool", False),
+        (InDoubt("call 3 was begun"), "in_doubt", False),
         (LookupError("record 7 is gone"), "input", False),
         (PayloadMissing("payload sha256:0 is not stored"), "input", False),
         (KeyError("no such key: a bug"), "bug", True),

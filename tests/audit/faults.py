@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from audit.story import AFTER, CHILD, FAILS, LATE, NEXT, ROOT, Line, Story, find
+from audit.story import CHILD, LATE, NEXT, ROOT, Line, Story, find
 from kokuban.schemas import digest, encode
 
 Fault = Callable[[Story], None]
@@ -103,59 +103,6 @@ def an_operation_is_stored_twice(s: Story) -> None:
 @breaks("accepted-once")
 def a_task_is_accepted_twice(s: Story) -> None:
     again(s, find(s.lines, "task.spec", LATE))
-
-
-# ---------------------------------------------------------------------- ends
-
-
-@breaks("ended")
-def a_task_never_ends(s: Story) -> None:
-    drop(s, find(s.lines, "task.final", LATE))
-
-
-@breaks("end-once")
-def a_task_ends_twice(s: Story) -> None:
-    again(s, find(s.lines, "task.final", LATE))
-
-
-@breaks("end-once")
-def a_step_is_ordered_after_the_end(s: Story) -> None:
-    again(s, find(s.lines, "step.order", LATE), fence=find(s.lines, "task.final", LATE).env["fence"], worker="sup-2")
-
-
-@breaks("end-once")
-def a_tombstone_tells_of_another_end(s: Story) -> None:
-    bury(s, LATE, state="done")
-
-
-@breaks("end-once")
-def a_tombstone_tells_of_an_end_that_is_not_its_tasks(s: Story) -> None:
-    bury(s, LATE, final=1)
-
-
-@breaks("end-once")
-def a_task_under_way_is_buried(s: Story) -> None:
-    bury(s, LATE)
-    drop(s, find(s.lines, "task.final", LATE))
-
-
-@breaks("epoch")
-def a_task_is_buried_under_an_epoch_that_is_over(s: Story) -> None:
-    bury(s, LATE, fence=find(s.lines, "ctl.epoch").seq)
-
-
-@breaks("sealed")
-def a_task_ends_while_a_step_is_under_way(s: Story) -> None:
-    drop(s, find(s.lines, "step.revoked", CHILD))
-
-
-@breaks("sealed")
-def a_sealed_step_is_ordered_again(s: Story) -> None:
-    order, end = find(s.lines, "step.order", NEXT, nth=1), find(s.lines, "task.final", NEXT)
-    room(s)
-    sealed = find(s.lines, "step.revoked", NEXT)
-    twin = again(s, order, before=end, attempt=3, fence=end.env["fence"], worker="sup-2")
-    twin.body["reg"] = sealed.seq
 
 
 def room(s: Story) -> None:
@@ -400,27 +347,3 @@ def no_check_was_run(s: Story) -> None:
 @breaks("approval")
 def nobody_approved_the_patch(s: Story) -> None:
     drop(s, [line for line in s.lines if line.env["type"] == "gate.decision"][1])
-
-
-@breaks("dependency")
-def a_task_starts_before_the_one_that_it_follows_is_done(s: Story) -> None:
-    find(s.lines, "task.spec", NEXT).body["after"] = [FAILS]
-
-
-@breaks("dependency")
-def a_task_fails_with_one_that_did_not_fail(s: Story) -> None:
-    find(s.lines, "task.spec", AFTER).body["after"] = [ROOT]
-
-
-@breaks("cancel")
-def a_step_is_ordered_long_after_the_cancel(s: Story) -> None:
-    control, spec = find(s.lines, "task.control", CHILD), find(s.lines, "task.spec")
-    control.subject, control.env["task"] = control.subject.replace(CHILD, ROOT), ROOT
-    for line in s.lines[s.lines.index(control) + 1 :]:
-        line.time += 60
-    assert spec.seq < control.seq
-
-
-@breaks("cancel")
-def a_task_is_cancelled_that_nobody_cancelled(s: Story) -> None:
-    drop(s, find(s.lines, "task.control", CHILD))

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from audit.faults import again, breaks, drop, room
-from audit.story import CHILD, NEXT, ROOT, Line, Story, find
+from audit.story import AGAIN, CHILD, DEPLOY, FAILS, KEYED, NEXT, Line, Story, find
 
 # ---------------------------------------------------------------------- limits and budgets
 
@@ -98,6 +98,17 @@ def a_call_that_was_left_open_is_not_counted(s: Story) -> None:
     del find(s.lines, "step.waiting").body["settles"]
 
 
+@breaks("usage")
+def a_tool_call_that_a_failure_left_open_is_not_counted(s: Story) -> None:
+    find(s.lines, "task.final", FAILS).body["usage"]["tool_calls"] -= 1
+
+
+@breaks("usage")
+def a_tool_call_that_was_given_up_is_not_counted(s: Story) -> None:
+    line = next(line for line in s.lines if (line.body.get("opens") or {}).get("tool") == "look")
+    line.body["settles"] = {"call": 2, "usage": {}}
+
+
 # ---------------------------------------------------------------------- calls
 
 
@@ -141,6 +152,30 @@ def an_effect_in_doubt_is_begun_again(s: Story) -> None:
 @breaks("in-doubt")
 def an_effect_in_doubt_is_passed_off_as_done(s: Story) -> None:
     del find(s.lines, "step.done", step="work").body["settles"]
+    s.effects = [line for line in s.effects if line["key"] != DEPLOY]  # the journal alone tells of it
+
+
+@breaks("in-doubt")
+def an_effect_that_was_told_as_failed_happened(s: Story) -> None:
+    find(s.lines, "step.done", step="work").body["settles"]["result"] = {"ok": False}
+
+
+def _left_open_before(s: Story, tool: str) -> None:
+    """The first attempt leaves a call open that the second one, whose work is new, makes too."""
+    for nth, call in ((0, 0), (2, 1)):
+        line = [x for x in s.lines if x.env["type"] == "step.journal" and x.env["task"] == FAILS][nth]
+        line.body["opens"].update(tool=tool, effect="other", key=f"{FAILS}/plan/{tool}:{call}")
+    del find(s.lines, "step.failed", FAILS).body["settles"]
+
+
+@breaks("in-doubt")
+def an_effect_in_doubt_is_begun_again_by_new_work(s: Story) -> None:
+    _left_open_before(s, "deploy")
+
+
+@breaks("in-doubt")
+def an_effect_is_begun_again_that_only_its_opening_calls_one(s: Story) -> None:
+    _left_open_before(s, "pay")
 
 
 # ---------------------------------------------------------------------- people
@@ -177,6 +212,12 @@ def a_vote_is_under_anothers_name(s: Story) -> None:
 @breaks("gate-decision")
 def it_is_approved_with_too_few_votes(s: Story) -> None:
     drop(s, _of(s, "gate.vote", 1))
+
+
+@breaks("gate-decision")
+def votes_that_came_too_late_are_counted(s: Story) -> None:
+    for line in s.lines[s.lines.index(_of(s, "gate.vote")) :]:
+        line.time += 600
 
 
 @breaks("gate-decision")
@@ -261,6 +302,11 @@ def an_effect_was_applied_twice(s: Story) -> None:
 
 
 @breaks("effect-once")
+def an_effect_was_applied_again_by_another_attempt(s: Story) -> None:
+    next(line for line in s.effects if line["key"] == AGAIN and not line["applied"])["applied"] = True
+
+
+@breaks("effect-once")
 def an_effect_without_keys_was_sent_twice(s: Story) -> None:
     s.effects.append({**s.effects[2], "applied": False})
 
@@ -272,4 +318,4 @@ def an_effect_was_never_applied(s: Story) -> None:
 
 @breaks("effect-lost")
 def an_effect_never_arrived(s: Story) -> None:
-    s.effects = [line for line in s.effects if not line["key"].startswith(f"{ROOT}/work/1:2")]
+    s.effects = [line for line in s.effects if line["key"] != KEYED]

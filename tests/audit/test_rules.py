@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import kokuban.blackboard.audit as checker
-from audit import more_faults
+from audit import end_faults, more_faults
 from audit.faults import FAULTS, Fault, again, bury, drop
-from audit.story import LATE, SETTINGS, Story, find, good
+from audit.story import AGAIN, CHILD, DOUBT, LATE, SETTINGS, Story, find, good
 from kokuban.blackboard.audit import RULES, Report, audit
 
-assert more_faults.__doc__  # its faults are in the list, too
+assert end_faults.__doc__  # their faults are in the list, too
+assert more_faults.__doc__
 
 
 def checked(story: Story) -> Report:
@@ -25,8 +26,12 @@ def test_a_good_history_breaks_no_rule() -> None:
     report = checked(good())
     assert report.violations == ()
     assert report.proved == tuple(RULES.values())
-    assert report.counts["effects exactly once"] == 2
-    assert list(report.notes) == ["a past leader took a step back: the register moved, and that is all"]
+    assert report.counts["effects exactly once"] == 3
+    assert report.counts["effects in doubt"] == 1
+    assert list(report.notes) == [
+        "somebody sealed a step of a task of which no end was begun: the register moved, and that is all",
+        "a past leader took a step back: the register moved, and that is all",
+    ]
 
 
 @pytest.mark.parametrize(("rule", "fault"), [pytest.param(r, f, id=f"{r}:{name}") for r, name, f in FAULTS])
@@ -62,6 +67,40 @@ def test_a_tombstone_on_the_specs_subject_is_only_odd() -> None:
     assert report.violations == ()
     assert report.counts == checked(good()).counts | {"records": len(story.lines)}
     assert any("not archived" in note for note in report.notes)
+
+
+def test_new_work_may_make_an_effect_anew_of_which_it_knows_how_it_ended() -> None:
+    story = good()
+    first = next(line for line in story.lines if (line.body.get("opens") or {}).get("key") == AGAIN)
+    first.body["opens"].update(tool="deploy", effect="other", key=DOUBT)
+    request = next(line for line in story.effects if line["key"] == AGAIN)
+    request.update(key=DOUBT, honours=False)
+    story.effects.remove(request)
+    story.effects.append(request)
+    report = checked(story)
+    assert {violation.rule for violation in report.violations} == set()
+    request["applied"] = False
+    story.effects.append(request)
+    assert "effect-once" in {violation.rule for violation in checked(story).violations}
+
+
+def test_what_gave_no_result_is_no_purchase() -> None:
+    story = good()
+    more_faults.a_settled_call_is_bought_again(story)
+    assert "replay" in {violation.rule for violation in checked(story).violations}
+    for line in story.lines:
+        if (line.body.get("settles") or {}).get("call") == 2:
+            line.body["settles"].pop("result", None)
+    assert "replay" not in {violation.rule for violation in checked(story).violations}
+
+
+def test_a_seal_of_the_first_release_counts_by_itself() -> None:
+    story = good()
+    drop(story, find(story.lines, "task.ending", CHILD))
+    assert "sealed" in {violation.rule for violation in checked(story).violations}
+    for line in story.lines:
+        line.env["version"] = 1
+    assert checked(story).violations == ()
 
 
 def test_every_rule_has_been_seen_to_fail() -> None:

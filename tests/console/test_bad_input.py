@@ -82,7 +82,7 @@ USAGE = {
     "a budget twice": (("submit", "x", "--budget", "usd=1,usd=2"), "usd is given twice"),
     "a budget too fine": (("submit", "x", "--budget", "usd=0.0000001"), "to the millionth"),
     "a budget in words": (("submit", "x", "--budget", "usd=nan"), "to the millionth"),
-    "a budget beyond numbers": (("submit", "x", "--budget", "tokens=99999999999999999999"), "a whole number"),
+    "a budget beyond numbers": (("submit", "x", "--budget", "tokens=99999999999999999999"), "is too large"),
     "a deadline in no unit": (("submit", "x", "--deadline", "2w"), "such as 90s, 30m, 2h or 7d"),
     "a deadline at once": (("submit", "x", "--deadline", "0"), "1 second to 365 days"),
     "a deadline too late": (("submit", "x", "--deadline", "366d"), "1 second to 365 days"),

@@ -15,6 +15,7 @@ from kokuban.schemas import (
     Claimed,
     Control,
     Done,
+    Ending,
     Epoch,
     Failed,
     Final,
@@ -39,7 +40,7 @@ from kokuban.schemas import (
     seal,
     subjects,
 )
-from kokuban.supervisor import Allow, Ask, Decide
+from kokuban.supervisor import Allow, Ask, Begin, Decide
 from kokuban.supervisor._publish import record_of
 
 Output = tuple[str, Wire]
@@ -173,10 +174,19 @@ class History:
     def release(self, step: str, why: str = "silent", **fields: object) -> Applied:
         return self._register(step, Released(why, "not heard of"), "step.released", fence=self.fence, **fields)  # type: ignore[arg-type]
 
+    def begin(self, state: str = "failed", reason: str = "it cannot be done", **fields: object) -> Applied:
+        """The leader says that the task is about to end."""
+        body = Ending(state, reason)  # type: ignore[arg-type]
+        return self.write(subjects.ending(self.task), body, "task.ending", **{"fence": self.fence, **fields})
+
     def revoke(self, step: str, reason: str = "the task has failed", **fields: object) -> Applied:
+        """Seal a step; the task's end is begun first when nobody has said it yet."""
+        task = self.board.tasks.get(self.task)
+        if task is not None and task.ending is None and task.final is None:
+            self.begin(reason=reason)
         return self._register(step, Revoked(reason), "step.revoked", fence=self.fence, **fields)
 
-    def decided(self, command: Allow | Ask | Decide) -> Applied:
+    def decided(self, command: Allow | Ask | Begin | Decide) -> Applied:
         """The leader's word on a gate, or its answer to an owner that asked for more."""
         draft = record_of(
             self.board.tasks[self.task], command, op=f"op-{self.last + 1}", worker="s-1",

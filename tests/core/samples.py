@@ -17,6 +17,7 @@ from kokuban.schemas import (
     Decision,
     Deliverable,
     Done,
+    Ending,
     Epoch,
     Failed,
     Feedback,
@@ -63,7 +64,7 @@ D1, D2 = digest(b"one"), digest(b"two")
 RAW = msgspec.Raw(b'{"a":[1,2.5,"\xc3\xa9"]}')
 REF = Ref("write", "patch", "change", D1, 7)
 USAGE = Usage(10, 20, 1, 2, True, 700, 9)
-OPENS = Opens(2, "tool", "read_file", RAW, "key-1", 500, 60, "g-1")
+OPENS = Opens(2, "tool", "read_file", RAW, "key-1", 500, 60, "g-1", "keyed")
 SETTLES = Settles(1, USAGE, RAW)
 BUDGET = Budget(10, 20, 30_000, 40_000, 500)
 ALLOTMENT = Allotment(1, 2, 3, 4, 5)
@@ -98,7 +99,8 @@ SAMPLES: dict[str, Wire] = {
     "step.done": Done((Result("patch", "change", D1, RAW, (D2,)),), SETTLES, USAGE),
     "step.failed": Failed("conflict", "clash", False, SETTLES, USAGE, ("a", "b"), ("a/b.py",)),
     "step.released": Released("silent", "not heard of"),
-    "step.revoked": Revoked("it is over", "cancelled"),
+    "step.revoked": Revoked("it is over"),
+    "task.ending": Ending("cancelled", "it is over", "look"),
     "step.journal": Journal(SETTLES, OPENS, ALLOTMENT),
     "task.final": Final("done", "all passed", True, REF, REF, USAGE, ("b",), ("a",)),
     "step.waiting": Waiting(GATE, SETTLES, USAGE),

@@ -12,7 +12,21 @@ from core.history import History, Stream
 from kokuban.blackboard.core import Applied, Board, Step, Task
 from kokuban.schemas import Allotment, BoardLimits, Epoch, Final, Intake, Lease, Plan, Usage, Wire, seal, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
-from kokuban.supervisor import Agenda, Allow, Ask, Command, Decide, End, Limits, Offer, Order, Release, Revoke, decide
+from kokuban.supervisor import (
+    Agenda,
+    Allow,
+    Ask,
+    Begin,
+    Command,
+    Decide,
+    End,
+    Limits,
+    Offer,
+    Order,
+    Release,
+    Revoke,
+    decide,
+)
 from kokuban.supervisor._budget import Short
 from kokuban.supervisor._room import Room
 from kokuban.supervisor.decide import fitted
@@ -205,7 +219,7 @@ class World:
                 step=command.step, role=command.role, fence=history.fence,
             )  # fmt: skip
         else:
-            assert isinstance(command, Allow | Ask | Decide)
+            assert isinstance(command, Allow | Ask | Begin | Decide)
             applied = history.decided(command)
         assert not applied.ignored, (command, applied.ignored)
         if isinstance(command, Order | Allow):

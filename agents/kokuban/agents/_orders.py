@@ -53,6 +53,10 @@ def why_unfit(contract: Contract, assignment: Assignment) -> str:
     extra = [kind for kind in order.produces if kind not in contract.produces]
     if extra:
         return f"produces: {', '.join(extra)} is ordered, this contract allows {', '.join(contract.produces)}"
+    unknown = [kind for kind in dict.fromkeys(ref.kind for ref in order.inputs) if kind not in contract.consumes]
+    if unknown:
+        allowed = ", ".join(contract.consumes) or "none"
+        return f"inputs: {', '.join(unknown)} is given, this contract takes {allowed}"
     return ""
 
 

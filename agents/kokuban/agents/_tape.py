@@ -7,19 +7,21 @@ Each line settles call k and opens call k + 1, so one call costs one record; the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from kokuban.agents._keys import key_stem
 from kokuban.agents._owner import Owner
 from kokuban.blackboard.core.ledger import unsettled
 from kokuban.schemas import Allotment, Gate, Opens, Settles, Usage, digest, encode
 
 
 class InDoubt(Exception):
-    """An effect was begun by an earlier owner and may have happened; nobody may simply repeat it."""
+    """An effect was begun and may have happened; nobody may simply repeat it."""
 
 
 class Parked(Exception):
@@ -40,8 +42,9 @@ class Played(NamedTuple):
 
 class Tape:
     """One per attempt. `spent` adds up every settled call, an earlier owner's included; `abandoned` is what earlier
-    owners had opened and never settled, each at what was reserved for it. `facts` are what people had added when the
-    work began (None: they are the order's), for what is asked must not change under the tape."""
+    owners had opened and never settled, each at what was reserved for it, and what gave no result. `facts` are what
+    people had added when the work began (None: they are the order's), for what is asked must not change under the
+    tape."""
 
     def __init__(self, owner: Owner, first: Opens | None = None) -> None:
         self.spent = Usage()
@@ -51,8 +54,11 @@ class Tape:
         self._calls = 0
         self._settled: dict[int, tuple[Opens, Settles]] = {}
         self._begun: list[Opens] = []
+        self._left_open: list[Opens] = []
         self._opened = first
+        self._made = False
         self._unsettled: Settles | None = None
+        self._succeeded: set[str] = set()
 
     async def load(self) -> None:
         """Read what earlier owners of this same work settled, and what they left open."""
@@ -64,7 +70,10 @@ class Tape:
                 attempt, opened = line.attempt, None
             began_with = began_with or line.order
             if line.settles is not None and opened is not None and line.settles.call == opened.call:
-                self._settled[line.settles.call] = (opened, line.settles)
+                if isinstance(line.settles.result, msgspec.UnsetType):  # never made, or in vain: nothing to play back
+                    self.abandoned = self.abandoned + line.settles.usage
+                else:
+                    self._settled[line.settles.call] = (opened, line.settles)
                 opened = None
             if line.opens is not None:
                 # Whoever opened call n did not follow the tape beyond it: what it told of later calls is void.
@@ -82,11 +91,40 @@ class Tape:
     def _abandon(self, opened: Opens | None) -> None:
         if opened is not None:
             self.abandoned = self.abandoned + unsettled(opened)
+            if opened.effect == "other":
+                self._left_open.append(opened)
 
     @property
     def next_call(self) -> int:
         """The number of the call that is made or played back next."""
         return self._calls + 1
+
+    @property
+    def doubt(self) -> Opens | None:
+        """A call whose effect may have happened and which nobody may repeat: made and not settled by this owner, or by
+        an earlier one of the same work. An attempt that fails with one of these is in doubt, whatever it failed of."""
+        return self._open_effect or next(iter(self._left_open), None)
+
+    @property
+    def _open_effect(self) -> Opens | None:
+        opened = self._opened
+        return opened if opened is not None and self._made and opened.effect == "other" else None
+
+    def check(self) -> None:
+        """Raises `InDoubt` when a call of this owner's is open whose effect may have happened: there is no going on
+        from there, nor can the step be done."""
+        if self._open_effect is not None:
+            raise InDoubt(f"{named(self._open_effect)} was begun and its outcome is unknown")
+
+    def key(self, tool: str, arguments: str) -> str:
+        """The idempotency key of the next call, to this tool with these canonical arguments. The same for every attempt
+        at the step that does the same: the last part counts the earlier such calls that succeeded (their result is not
+        `{"ok": false}`), so one that failed, or of which nobody knows, is made again under its key."""
+        at, n = self._owner.assignment, 0
+        stem = key_stem(at.task, at.step, tool, arguments)
+        while f"{stem}:{n}" in self._succeeded:
+            n += 1
+        return f"{stem}:{n}"
 
     def holds(self, description: Opens) -> bool:
         """Whether the next call, when it is this one, will be played back: it was paid for then."""
@@ -104,8 +142,10 @@ class Tape:
         """Make the next call, or play it back. `opens` describes it, given its number; `perform` runs it and returns
         what to keep and what it cost. `repeatable` says whether it may run again when an earlier owner had begun it;
         if not, and one had begun the same tool and this life has not played that back, raises `InDoubt`. So it does for
-        a `keyed` one that was begun under another key. A tape that tells of another call than this one ends there."""
-        number, description = self.next_call, opens(self.next_call)
+        a `keyed` one that was begun under another key, and for any call after one of these that `perform` did not bring
+        to an end. A tape that tells of another call than this one ends there."""
+        self.check()
+        number, description = self.next_call, _classed(opens(self.next_call), repeatable, keyed)
         plays = self.holds(description)
         self._calls = number
         if plays:
@@ -113,23 +153,47 @@ class Tape:
             self.spent = self.spent + known[1].usage
             self._begun = [b for b in self._begun if (b.call, b.tool) != (number, description.tool)]
             self._unsettled, self._opened = None, None
-            return Played(_decoded(known[1]), True, known[1].usage)
+            result = _decoded(known[1])
+            self._note(description, result)
+            return Played(result, True, known[1].usage)
         self._settled = {k: v for k, v in self._settled.items() if k < number}
-        if not repeatable or keyed:
-            self._check_not_begun(description, keyed and repeatable)
+        if description.effect == "other" or keyed:
+            self._check_not_begun(description, description.effect != "other")
         if self._opened is None or not same_call(self._opened, description):
-            await self._owner.journal(self._unsettled, description)
-        self._opened, self._unsettled = description, None
+            await self._open(description)
+        self._opened, self._unsettled, self._made = description, None, True
         result, usage = await perform()
         self.spent = self.spent + usage
         self._opened = None
         self._unsettled = Settles(number, usage, msgspec.Raw(encode(result)))
+        self._note(description, result)
         return Played(result, False, usage)
+
+    async def _open(self, description: Opens) -> None:
+        """Write the line that opens the call. When time is up meanwhile, an effect's line is waited for first: one that
+        stands, of a call that was never made, must be settled, or it would be in doubt."""
+        writing = asyncio.ensure_future(self._owner.journal(self._unsettled, description))
+        if description.effect != "other":
+            await writing
+            return
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            try:
+                await writing
+            except Exception:  # not stored, or nobody knows: who reads the board will see
+                raise asyncio.CancelledError from None
+            self._opened, self._unsettled, self._made = description, None, False
+            raise
+
+    def _note(self, description: Opens, result: object) -> None:
+        if description.key and not (isinstance(result, dict) and result.get("ok") is False):
+            self._succeeded.add(description.key)
 
     def _check_not_begun(self, description: Opens, same_key_will_do: bool) -> None:
         for begun in self._begun:
             if begun.tool == description.tool and not (same_key_will_do and begun.key == description.key):
-                raise InDoubt(f"call {begun.call} ({begun.tool}) was begun before and its outcome is unknown")
+                raise InDoubt(f"{named(begun)} was begun before and its outcome is unknown")
 
     async def again(self, reserved_tokens: int, reserved_micros: int) -> None:
         """The call that is open will be tried once more, after a try that cost something: open it anew with what all
@@ -139,15 +203,17 @@ class Tape:
         await self._owner.journal(None, self._opened)
 
     async def ask(self, asks: Allotment) -> Allotment | None:
-        """Ask for more, and wait for the answer: see `Owner.ask`."""
+        """Ask for more, and wait for the answer: see `Owner.ask`. Raises `InDoubt` as `call` does."""
+        self.check()
         granted = await self._owner.ask(self._unsettled, asks)
         self._opened, self._unsettled = None, None
         return granted
 
     async def park(self, gate: Gate) -> Parked:
         """Let the step go until a person has decided about the next call. Returns, once that is stored, what to raise.
-        Raises `Fenced`, `BusError`."""
-        await self._owner.waiting(gate, self._unsettled)
+        Raises `Fenced`, `BusError`, and `InDoubt` as `call` does."""
+        self.check()
+        await self._owner.waiting(gate, self.last())
         return Parked(gate)
 
     async def lost(self, usage: Usage) -> None:
@@ -157,7 +223,10 @@ class Tape:
         self._unsettled = Settles(self._calls, usage)
 
     def last(self) -> Settles | None:
-        """The settlement that no line has carried yet: the end of the step takes it along."""
+        """The settlement that no line has carried yet: the end of the step takes it along. A call that was opened and
+        never made (the claim's, say) cost nothing."""
+        if self._unsettled is None and self._opened is not None and not self._made:
+            return Settles(self._opened.call, Usage())
         return self._unsettled
 
 
@@ -169,6 +238,18 @@ def describe(value: object) -> msgspec.Raw:
 def fingerprint(value: object) -> str:
     """A digest that stands for something too large to write into an opening."""
     return digest(encode(value))
+
+
+def named(opens: Opens) -> str:
+    """A tool's call in words."""
+    return f"call {opens.call} ({opens.tool}, key {opens.key or 'none'})"
+
+
+def _classed(opens: Opens, repeatable: bool, keyed: bool) -> Opens:
+    """The opening with its effect, where it does not say it itself."""
+    if opens.kind != "tool" or opens.effect:
+        return opens
+    return replace(opens, effect="other" if not repeatable else "keyed" if keyed else "read")
 
 
 def same_call(one: Opens, other: Opens) -> bool:

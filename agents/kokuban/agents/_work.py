@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -14,6 +14,7 @@ from kokuban.agents._output import Output, kind_of
 from kokuban.agents._owner import Assignment
 from kokuban.agents._tape import Tape
 from kokuban.agents.models import Meter
+from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
 from kokuban.blackboard.workspace import Conflicts, Mismatch, Tree, apply, merge, tree_digest
@@ -64,6 +65,12 @@ class Work:
         """What people had added to the task when this work began: data. What an owner that takes the work up asks must
         be what was asked before, so later ones are for the next work."""
         return self.assignment.order.facts if self.tape.facts is None else self.tape.facts
+
+    def key(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """The idempotency key of the next call, to this tool with these arguments: for `Opens.key`, and for whoever is
+        to honour it. Any attempt at this step that does the same has the same key; see `Tape.key`. Raises
+        `BadArguments` for what is not plain JSON."""
+        return self.tape.key(tool, canonical(normalised(arguments)))
 
     async def wait(self, gate: Gate) -> Decided:
         """How this gate ended. Raises `Parked` while it has not: then the step waits, with this record, held by nobody,

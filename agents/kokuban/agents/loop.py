@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kokuban.agents._gates import answer_of_person, decision_on_call, shown, told
-from kokuban.agents._tape import describe, fingerprint
+from kokuban.agents._tape import InDoubt, describe, fingerprint, named
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import (
     Attempt,
@@ -37,6 +37,10 @@ from kokuban.blackboard.core.ledger import Shortage
 from kokuban.schemas import Opens, Usage
 
 REPEATS_ALLOWED = 2
+OUTCOME_UNKNOWN = (
+    "It was tried twice and its outcome is unknown: it may have been done. "
+    "Calling it again with the same arguments is safe; other arguments would do another thing."
+)
 CUT_OFF = "the reply was cut off; ask again, for less at once"
 
 
@@ -228,8 +232,10 @@ class Loop:
         if isinstance(judged, Observation):
             return judged
         work, tool, gate = self.work, judged.tool, None
-        key = f"{self._key}:{work.tape.next_call}"
-        opening = Opens(work.tape.next_call, "tool", tool.name, describe(shown(dict(judged.values))), key)
+        key = work.tape.key(tool.name, judged.canonical)
+        opening = Opens(
+            work.tape.next_call, "tool", tool.name, describe(shown(dict(judged.values))), key, effect=tool.effect
+        )
         await self._reserve_tool(opening)
         if tool.name == ASK_PERSON.name:
             answer = await answer_of_person(work, str(judged.values["question"]))
@@ -258,7 +264,12 @@ class Loop:
 
         async def perform() -> tuple[object, Usage]:
             done = await execute(judged, context)
-            return {"text": done.text, "ok": done.ok}, cost
+            if elsewhere and not done.known:  # the same call still: whoever honours its key does it once
+                done = await execute(judged, context)
+            if tool.effect == "other" and not done.known:
+                raise InDoubt(f"{named(opening)} was begun and its outcome is unknown: {done.text}")
+            text = f"{done.text}. {OUTCOME_UNKNOWN}" if elsewhere and not done.known else done.text
+            return {"text": text, "ok": done.ok}, cost
 
         played = await self.work.tape.call(
             lambda _: opening, perform, repeatable=tool.effect != "other", keyed=elsewhere
@@ -292,12 +303,6 @@ class Loop:
                 False,
             )
         return judged
-
-    @property
-    def _key(self) -> str:
-        """Idempotency keys come from the step's identity, never from a provider's call id."""
-        at = self.work.assignment
-        return f"{at.task}/{at.step}/{at.begun}"
 
 
 def _unpriced(work: Work) -> str:

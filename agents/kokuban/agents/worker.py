@@ -205,7 +205,8 @@ class Worker:
         first = self._first_call(assignment)
         owner = await claim(self._bus, assignment, first)
         if owner is not None and await self._bus.patiently(lambda: self._bus.read(assignment.seq)) is None:
-            await owner.failed(Failed("input", "the order is no longer on the board", retryable=False))
+            last = Tape(owner, first).last()
+            await owner.failed(Failed("input", "the order is no longer on the board", retryable=False, settles=last))
             return None
         return owner
 
@@ -275,6 +276,7 @@ class Worker:
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
                 outputs = await self._role.perform(work)
+            tape.check()
             trust = "model" if self._contract.model else "system"
             await owner.done(outputs, tape.last(), trust, getattr(self._role, "prompt_version", None))
             steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
@@ -283,7 +285,7 @@ class Worker:
         except Parked as parked:
             steplog.info("waiting", gate=parked.gate.id, about=parked.gate.about)
         except Exception as error:
-            failure = failure_of(error, at.order.allotment.seconds, tape.last())
+            failure = failure_of(error, at.order.allotment.seconds, tape.last(), tape.doubt)
             if failure is None:
                 raise
             if failure.why == "bug":

@@ -14,6 +14,7 @@ from kokuban.schemas import (
     BoardLimits,
     Control,
     Decision,
+    Ending,
     Failed,
     Final,
     Gate,
@@ -41,7 +42,7 @@ EVENTS = {
     "step.failed": "failed", "step.released": "released", "step.revoked": "revoked", "task.final": "ended",
     "artifact": "stored", "ctl.lease": "lease", "ctl.epoch": "leader", "step.waiting": "waiting",
     "step.granted": "granted", "gate.request": "gate", "gate.vote": "vote", "gate.decision": "decision",
-    "task.tombstone": "archived", "ctl.limits": "limits", "ctl.intake": "intake", "ctl.kind": "kind",
+    "task.ending": "ending", "task.tombstone": "archived", "ctl.limits": "limits", "ctl.intake": "intake", "ctl.kind": "kind",
     "ctl.role": "role", "ctl.snapshot": "snapshot",
 }  # fmt: skip
 _CONTROLS = {"cancel": "cancel", "inject": "fact", "drop": "dropped"}
@@ -52,7 +53,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
     About a step: ordered, claimed, journal, asked (for a larger allotment), granted, artifact (admitted), refused,
     failed, waiting (for a person), released, revoked, stored. About a task: submitted, gate (a person's word on an
-    artifact is wanted), vote, decision, cancel, fact, dropped, ended, archived. About the board: leader, lease, limits,
+    artifact is wanted), vote, decision, cancel, fact, dropped, ending, ended,
+    archived. About the board: leader, lease, limits,
     intake, kind, role, snapshot. `ignored`: the record counted for nothing, `text` says why. `time` is the server's, in
     seconds since 1970. An artifact event carries its identity and `content`; one record may bring several. A waiting or
     gate event carries the gate as `content`, its digest (what a vote is bound to) as `digest`, and in `until` when it
@@ -148,6 +150,9 @@ def _more(kind: str, body: msgspec.Raw, stored: Stored) -> dict[str, Any]:
             by = f" by {', '.join(decision.by)}" if decision.by else ""
             said = f": {decision.text}" if decision.text else ""
             return {"gate": decision.gate, "digest": decision.bound, "text": f"{decision.outcome}{by}{said}"}
+        case "task.ending":
+            ending = msgspec.json.decode(body, type=Ending)
+            return {"text": f"{ending.state}: {ending.reason}"}
         case "task.control":
             control = msgspec.json.decode(body, type=Control)
             return {"event": _CONTROLS[control.op], "text": control.text}

@@ -67,7 +67,7 @@ async def register_kind(bus: Bus, kind: str, schema: bytes, *, principal: str = 
     try:
         plain = msgspec.json.format(schema, indent=-1)
         plain.decode()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotRegistered(f"schema: not JSON: {error}") from error
     for _ in range(_TRIES):
         there = await load(bus)

@@ -34,6 +34,8 @@ def export(task: str | None, out: Path, nats: str | None) -> None:
 async def _export(task: str | None, out: Path, nats: str | None) -> None:
     from kokuban.blackboard.audit import read_lines
 
+    if str(out) != "-":
+        _check_out(out)
     lines = await _lines(task, nats)
     if str(out) == "-":
         for line in lines:
@@ -47,6 +49,16 @@ async def _export(task: str | None, out: Path, nats: str | None) -> None:
         partial.replace(out)
     export = read_lines(lines)
     tell(f"{len(export.messages)} records up to {export.position}; last hash {export.head}")
+
+
+def _check_out(out: Path) -> None:
+    """Raise a usage error for what is no place for a file, before anything is asked of a server."""
+    if out.is_dir():
+        raise click.UsageError(f"out: {out} is a folder; name a file")
+    if not out.parent.is_dir():
+        raise click.UsageError(f"out: there is no folder {out.parent}")
+    if not os.access(out.parent, os.W_OK):
+        raise click.UsageError(f"out: nothing may be written to {out.parent}")
 
 
 async def _lines(task: str | None, nats: str | None) -> list[str]:
@@ -96,8 +108,8 @@ async def _audit(
     except BadExport as error:
         tell(f"BROKEN: {what}: {error}")
         return _errors.TASK_FAILED
-    given: dict[str, Any] = _read(settings, json.loads) if settings else {}
-    log = _read(effects, lambda text: [json.loads(line) for line in text.splitlines() if line.strip()])
+    given: dict[str, Any] = _read("settings", settings, json.loads) if settings else {}
+    log = _read("effects", effects, lambda text: [json.loads(line) for line in text.splitlines() if line.strip()])
     try:
         report = check(export, given, effects=log, unfinished=unfinished)
     except TypeError as error:
@@ -114,17 +126,20 @@ async def _audit(
 def _from_file(path: Path) -> Export:
     from kokuban.blackboard.audit import read_lines
 
-    with path.open(encoding="utf-8", newline="\n") as file:
-        return read_lines(file)
+    try:
+        with path.open("rb") as file:
+            return read_lines(file)
+    except OSError as error:
+        raise click.UsageError(f"file: {path} cannot be read: {error.strerror or error}") from error
 
 
-def _read(path: Path | None, parse: Any) -> Any:
+def _read(field: str, path: Path | None, parse: Any) -> Any:
     if path is None:
         return None
     try:
         return parse(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{path}: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise click.UsageError(f"{field}: {path}: {error}") from error
 
 
 def _as_json(report: Any, export: Export) -> bytes:

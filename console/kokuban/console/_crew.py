@@ -23,16 +23,18 @@ def children(
     concurrency: int | None = None,
     drain_seconds: float,
     credentials: Path | None = None,
+    approve_tools: Sequence[str] = (),
 ) -> list[Child]:
     """What to start for `roles`. Logs go to `folder`/logs, homes below `folder`/homes. The URL and the model travel in
     the environment: an address may hold a password, and keys reach only the roles that ask a model. Of the folder
-    `credentials` each is told its own file only."""
+    `credentials` each is told its own file only. A person must approve
+    each call of `approve_tools`."""
     from kokuban.console.launcher import Child
     from kokuban.schemas.contracts import builtin_crew
 
     # -P: nothing in the folder that a person happens to stand in is imported.
     kokuban = [sys.executable, "-P", "-m", "kokuban.console.main"]
-    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL", "KOKUBAN_CREDENTIALS"}
+    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL", "KOKUBAN_CREDENTIALS", "KOKUBAN_APPROVE_TOOLS"}
     plain = {name: value for name, value in os.environ.items() if name not in hidden} | {"KOKUBAN_NATS_URL": url}
     keys = {name: os.environ[name] for name in KEYS if name in os.environ}
 
@@ -45,6 +47,8 @@ def children(
     for role in roles:
         arguments = ["worker", role, "--home", str(folder / "homes" / role), "--drain-seconds", f"{drain_seconds:g}"]
         environment = plain | secret(f"role-{role}")
+        if approve_tools:
+            environment["KOKUBAN_APPROVE_TOOLS"] = " ".join(approve_tools)
         if concurrency is not None:
             arguments += ["--concurrency", str(concurrency)]
         if builtin_crew()[role].model and model is not None:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -42,6 +42,7 @@ async def run_task(
     store: Path | None,
     as_json: bool,
     timeout: float | None,
+    approve_tools: Sequence[str] = (),
 ) -> int:
     """Check everything, start everything, do the task, show its result, end everything; the exit code."""
     await request.validate(checks_run_here=True)
@@ -53,7 +54,7 @@ async def run_task(
             tell(
                 f"store: {folder}{'' if store else ' (removed at the end)'}; server: {server.url}; model: {model.spec}"
             )
-            return await _with_crew(server, folder, request, model, out, as_json, timeout)
+            return await _with_crew(server, folder, request, model, out, as_json, timeout, approve_tools)
 
 
 async def _with_crew(
@@ -64,11 +65,12 @@ async def _with_crew(
     out: Path | None,
     as_json: bool,
     timeout: float | None,
+    approve_tools: Sequence[str],
 ) -> int:
     view = _View(folder)
     crew = children(
         list(builtin_crew()), url=server.url, folder=folder, model=model, drain_seconds=WORKER_DRAIN_SECONDS,
-        credentials=server.credentials,
+        credentials=server.credentials, approve_tools=approve_tools,
     )  # fmt: skip
     launcher = Launcher(crew, server=server, on_event=view.process, drain_seconds=WORKER_DRAIN_SECONDS + 2)
     running = asyncio.create_task(launcher.run())

@@ -12,7 +12,7 @@ import click
 from kokuban.console import _errors
 from kokuban.console._options import credentials_of, json_option, nats_option
 from kokuban.console._task_commands import execute
-from kokuban.console._terminal import json_line, one_line, put
+from kokuban.console._terminal import json_line, one_line, put, tell
 
 if TYPE_CHECKING:
     from kokuban.blackboard.wire import Bus
@@ -135,6 +135,7 @@ async def _set(nats: str | None, settings: list[Setting]) -> None:
     async with _connected(nats, "admin") as bus:
         who = bus.person or os.environ.get("KOKUBAN_PRINCIPAL", "local")
         of_board = [setting for setting in settings if setting.kind != "endpoint"]
+        await _warn(bus, [setting.name for setting in of_board if setting.kind == "role"])
         if of_board:
             board = await change_board_limits(bus, lambda old: _board(old, of_board), principal=who)
             for line in _board_lines(board):
@@ -144,6 +145,21 @@ async def _set(nats: str | None, settings: list[Setting]) -> None:
             now = await change_limits(bus, name, _endpoint(mine), principal=who)
             for line in _endpoint_lines(name, now) or [f"endpoint.{name}: no limits"]:
                 put(line)
+
+
+async def _warn(bus: Bus, roles: list[str]) -> None:
+    """Say so when there is no such role: it may be registered later, or the name is mistyped."""
+    known = await _roles(bus) if roles else []
+    for role in roles:
+        if role not in known:
+            tell(f"warning: there is no role {role!r} on this board; the roles are {', '.join(known)}")
+
+
+async def _roles(bus: Bus) -> list[str]:
+    from kokuban.blackboard.registered import load
+    from kokuban.schemas.contracts import builtin_crew
+
+    return list(dict.fromkeys((*builtin_crew(), *(await load(bus)).roles)))
 
 
 def _endpoint(settings: list[Setting]) -> Callable[[EndpointLimits], EndpointLimits]:
@@ -188,16 +204,32 @@ async def _show(nats: str | None, as_json: bool) -> None:
             name: (await endpoint_limits(bus, name) or EndpointLimits(), await endpoint_use(bus, name))
             for name in names
         }
+        roles = await _roles(bus)
     if as_json:
         used = {name: {"limits": limits, "use": _use(use)} for name, (limits, use) in endpoints.items()}
         put(json_line(msgspec.json.encode({"board": board, "endpoints": used})))
         return
+    if not (_board_lines(board) or endpoints):
+        tell(_unlimited(roles))
     for line in _board_lines(board):
         put(line)
     for name, (limits, use) in endpoints.items():
         for line in _endpoint_lines(name, limits):
             put(line)
         put(f"  {_use_line(name, use)}")
+
+
+def _unlimited(roles: list[str]) -> str:
+    from kokuban.supervisor import WEIGHTS
+
+    return (
+        "No limits are set (roles have those of their contracts). `kokuban limits set NAME=VALUE` takes\n"
+        f"  role.ROLE                with ROLE of {', '.join(roles)}\n"
+        "  endpoint.NAME.concurrency, endpoint.NAME.requests, endpoint.NAME.tokens\n"
+        "                           with NAME what its workers were given as --endpoint; without, PROVIDER-HOST-PORT\n"
+        "  tenant.NAME, tenant.NAME.budget, task\n"
+        f"  weight.NAME              with NAME of {', '.join(WEIGHTS)}"
+    )
 
 
 def _board_lines(board: BoardLimits) -> list[str]:

@@ -84,7 +84,8 @@ def short(digest: str) -> str:
 def summary(event: Event) -> str:
     """What an event is about. Never raises: an artifact that cannot be read has no summary."""
     if not event.kind:
-        return event.text
+        state, _, reason = event.text.partition(": ")
+        return f"{state}: {reason_of(state, reason)}" if event.event == "ended" and reason else event.text
     try:
         return artifact_summary(event.artifact())
     except Exception:
@@ -136,10 +137,15 @@ async def verdict_of(board: Client, outcome: Outcome) -> Verdict | None:
     return found if isinstance(found, Verdict) else None
 
 
+def reason_of(state: str, reason: str) -> str:
+    """Why a task ended, in one line for behind its state: some reasons begin with the state as well."""
+    return one_line(reason.removeprefix(f"{state}: "), 2_000)
+
+
 def outcome_lines(outcome: Outcome, verdict: Verdict | None, paint: Paint) -> Iterator[str]:
     """A task's end for people."""
     done = outcome.state == "done"
-    yield f"{paint(outcome.state, 'green' if done else 'red')}: {one_line(outcome.reason, 2_000)}"
+    yield f"{paint(outcome.state, 'green' if done else 'red')}: {reason_of(outcome.state, outcome.reason)}"
     if outcome.deliverable is not None:
         if not outcome.checked:
             yield paint("unchecked: no check was given, so nothing is proven", "yellow")

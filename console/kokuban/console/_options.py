@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,20 @@ class PathName(click.Path):
 
 
 PATH = PathName(path_type=Path)
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds, 0 or more, or more than 0. `nan` and `inf` are numbers to Python, and no time to wait."""
+
+    def __init__(self, *, positive: bool = False) -> None:
+        super().__init__(0, min_open=positive)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The time; a usage error for what is none."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no time in seconds", param, ctx)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +68,14 @@ class TaskRequest:
     approve: tuple[str, ...] = ()
     votes: int = 1
     approval_seconds: int | None = None
+    parent: str | None = None
 
     def _fields(self) -> dict[str, Any]:
         """What describes the task beside its content."""
         from kokuban.schemas import Budget
 
         fields = asdict(self)
-        for name in ("goal", "workspace", "sources"):
+        for name in ("goal", "workspace", "sources", "parent"):
             del fields[name]
         return fields | {"budget": None if self.budget is None else Budget(**self.budget)}
 
@@ -81,7 +97,9 @@ class TaskRequest:
 
     async def submit(self, board: Client) -> str:
         """Put it on the board; the task's id."""
-        return await board.submit(self.goal, workspace=self.workspace, sources=self.sources, **self._fields())
+        return await board.submit(
+            self.goal, workspace=self.workspace, sources=self.sources, parent=self.parent, **self._fields()
+        )
 
 
 async def _check_program(check: str, tree: Tree) -> None:
@@ -192,6 +210,8 @@ _GIVEN = "kokuban.credentials"
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None and not value.exists():
+        raise click.BadParameter(f"there is no file or folder {value}", context, parameter)
     context.meta[_GIVEN] = value
 
 
@@ -231,7 +251,13 @@ out_option = click.option(
     "--out", type=PATH, metavar="DIR", help="Write the result to this new folder: files, diff, report, manifest."
 )
 
+approve_option = click.option(
+    "--approve-tool", "approve_tools", multiple=True, envvar="KOKUBAN_APPROVE_TOOLS", metavar="TOOL",
+    help="A person must approve each call of this tool (or KOKUBAN_APPROVE_TOOLS='write_file delete_file').",
+)  # fmt: skip
+
 person_option = click.option(
     "--as", "person", envvar="KOKUBAN_PERSON", metavar="NAME",
-    help="Who speaks (or KOKUBAN_PERSON)  [default: your user name on this machine]",
+    help="Who speaks (or KOKUBAN_PERSON); a server that asks for credentials lets you speak as their owner only  "
+    "[default: whom your credential speaks for, else your user name on this machine]",
 )  # fmt: skip

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kokuban.console import _errors
-from kokuban.console._options import credentials_of, json_option, nats_option, person_option
+from kokuban.console._options import Seconds, credentials_of, json_option, nats_option, person_option
 from kokuban.console._task_commands import execute
 from kokuban.console._terminal import Paint, json_line, one_line, put, tell
 
 if TYPE_CHECKING:
     from kokuban.blackboard import Approval, Client, Ended, NotVoted, Told, Voted
 
+
+def _digest(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty; give digits of the digest, or leave it out", context, parameter)
+    return value
+
+
 _gate_argument = click.argument("gate", metavar="[TASK/]GATE")
 _seen_option = click.option(
-    "--seen", metavar="DIGEST",
+    "--seen", metavar="DIGEST", callback=_digest,
     help="What you have seen is bound to this digest (its first digits are enough): if it is another now, no vote.",
 )  # fmt: skip
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; the agent reads it, as data.")
@@ -28,7 +35,7 @@ _reason_option = click.option("--reason", default="", metavar="TEXT", help="Why;
 @click.argument("task")
 @click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the end of the task.")
 @click.option(
-    "--wait", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    "--wait", type=Seconds(positive=True), metavar="SECONDS",
     help="Wait for the end at most this long (exit 4 when it has not come).",
 )  # fmt: skip
 @person_option
@@ -45,6 +52,7 @@ async def _cancel(
     task: str, reason: str, wait: float | None, person: str | None, as_json: bool, nats: str | None
 ) -> int:
     from kokuban.blackboard import Client
+    from kokuban.console._live import reason_of
 
     async with await Client.connect(nats, name="kokuban cancel", credentials=speaker(person, nats)) as board:
         said = await board.cancel(task, reason, person=person)
@@ -57,7 +65,7 @@ async def _cancel(
             tell(f"Task {task} has not ended after {wait:g} s; is a supervisor running?")
             return _errors.NOT_ENDED
     late = f"; not heard to have stopped: {', '.join(outcome.unconfirmed)}" if outcome.unconfirmed else ""
-    tell(f"{outcome.state}: {one_line(outcome.reason, 2_000)}{late}")
+    tell(f"{outcome.state}: {reason_of(outcome.state, outcome.reason)}{late}")
     return _errors.DONE if outcome.state == "cancelled" else _errors.TASK_FAILED
 
 
@@ -76,18 +84,26 @@ async def _inject(task: str, text: str, person: str | None, as_json: bool, nats:
     from kokuban.blackboard import Client
 
     async with await Client.connect(nats, name="kokuban inject", credentials=speaker(person, nats)) as board:
+        there = await board.status(task)
+        if there.final is None and text.strip() in there.facts:
+            if as_json:
+                _put_json({"counts": True, "landed": False, "again": True, "task": task})
+            else:
+                put(f"The fact was there already with {task}; nothing was written.")
+            return _errors.DONE
         said = await board.inject(task, text, person=person)
     return _told(said, as_json, f"The fact is stored with {task}; the plan is made again with it.")
 
 
 def _told(said: Told | Ended, as_json: bool, text: str) -> int:
     from kokuban.blackboard import Ended
+    from kokuban.console._live import reason_of
 
     ended = isinstance(said, Ended)
     if as_json:
         _put_json({"counts": not ended, "landed": said.landed if isinstance(said, Ended) else True}, said)
     elif isinstance(said, Ended):
-        tell(f"Task {said.task} has ended, so this does not count: {said.state}: {one_line(said.reason, 2_000)}")
+        tell(f"Task {said.task} has ended, so this does not count: {said.state}: {reason_of(said.state, said.reason)}")
     else:
         put(text)
     return _errors.TASK_FAILED if ended else _errors.DONE
@@ -196,13 +212,22 @@ def answer(
 async def _vote(
     word: Any, name: str, text: str, seen: str | None, person: str | None, as_json: bool, nats: str | None
 ) -> int:
-    from kokuban.blackboard import Client
+    from dataclasses import replace
+
+    from kokuban.blackboard import Client, NotVoted
 
     secret = speaker(person or "local", nats)  # an embedded server knows one approver, of this name
     async with await Client.connect(nats, name=f"kokuban {word}", credentials=secret) as board:
         approval = await find_gate(board, name)
         said = await board.vote(approval.task, approval.id, word, text, bound=seen or approval.bound, person=person)
+    if seen and isinstance(said, NotVoted) and said.why == "changed" and not _shows(seen, approval.bound):
+        said = replace(said, text=f"{seen!r} does not match: the gate is bound to {approval.bound}")
     return _voted(word, approval, said, as_json)
+
+
+def _shows(seen: str, bound: str) -> bool:
+    """Whether what a person says to have seen are digits of this digest."""
+    return bound.removeprefix("sha256:").startswith(seen.strip().lower().removeprefix("sha256:"))
 
 
 def _voted(word: str, approval: Approval, said: Voted | NotVoted, as_json: bool) -> int:

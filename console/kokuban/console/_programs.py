@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,23 +16,25 @@ if TYPE_CHECKING:
     from kokuban.schemas.contracts import Contract
 
 
-def load_program(name: str) -> Role:
-    """A new object of the class `module:Class`, looked for in the current folder first. Raises a usage error that says
-    what is missing."""
+def load_program(name: str, folder: Path | None = None) -> Role:
+    """A new object of the class `module:Class`, looked for in the folder first (None: the current one). Raises a usage
+    error that says what is missing."""
     import importlib
 
     module, _, member = name.partition(":")
     if not module or not member:
         raise click.UsageError(f"program: {name!r} is not MODULE:CLASS, such as glossary:Glossary")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    place = str(folder or os.getcwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise click.UsageError(f"program: {module} imports {error.name}, which is not installed") from error
-        raise click.UsageError(f"program: there is no module {module!r} in {folder} or installed") from error
+        raise click.UsageError(f"program: there is no module {module!r} in {place} or installed") from error
+    except Exception as error:  # the user's own code
+        raise click.UsageError(f"program: module {module!r} cannot be imported: {error!r}") from error
     for part in member.split("."):
         found = getattr(found, part, None)
     if not callable(found):

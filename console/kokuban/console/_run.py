@@ -8,11 +8,20 @@ from typing import Any
 import click
 
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, TaskRequest, goal_argument, json_option, out_option, task_options
+from kokuban.console._options import (
+    PATH,
+    Seconds,
+    TaskRequest,
+    approve_option,
+    goal_argument,
+    json_option,
+    out_option,
+    task_options,
+)
 from kokuban.console._terminal import tell
 
 _timeout_option = click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up after this long (exit 4)."
+    "--timeout", type=Seconds(positive=True), metavar="SECONDS", help="Give up after this long (exit 4)."
 )
 _store_option = click.option(
     "--store", type=PATH, metavar="DIR",
@@ -26,6 +35,7 @@ _store_option = click.option(
 )
 @goal_argument
 @task_options
+@approve_option
 @model_options
 @out_option
 @_store_option
@@ -34,7 +44,7 @@ _store_option = click.option(
 def run(
     out: Path | None, store: Path | None, as_json: bool, timeout: float | None, model: str | None,
     base_url: str | None, record: Path | None, native_tools: bool | None, endpoint: str | None,
-    prices: tuple[str, ...], **task: Any,
+    prices: tuple[str, ...], approve_tools: tuple[str, ...], **task: Any,
 ) -> int:  # fmt: skip
     """Do one task with a server, a supervisor and five agents of its own, and show what it gave.
 
@@ -42,7 +52,7 @@ def run(
     1: the task ended otherwise (the text says how).
     """
     choice = choose(model, base_url, record, native_tools, endpoint, prices)
-    return _run(TaskRequest(**task), choice, out, store, as_json, timeout)
+    return _run(TaskRequest(**task), choice, out, store, as_json, timeout, approve_tools)
 
 
 @click.command(epilog="Example: kokuban demo --example add-a-feature")
@@ -71,7 +81,7 @@ def demo(example: str, out: Path | None, as_json: bool, timeout: float | None, *
 
 def _run(
     request: TaskRequest, choice: ModelChoice | None, out: Path | None, store: Path | None, as_json: bool,
-    timeout: float | None,
+    timeout: float | None, approve_tools: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     import asyncio
 
@@ -82,7 +92,12 @@ def _run(
     configure_logging()
     if out is not None:
         check_out_path(out)
-    return asyncio.run(run_task(request, required(choice), out=out, store=store, as_json=as_json, timeout=timeout))
+    return asyncio.run(
+        run_task(
+            request, required(choice), out=out, store=store, as_json=as_json, timeout=timeout,
+            approve_tools=approve_tools,
+        )
+    )  # fmt: skip
 
 
 def _example(name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kokuban.console._live import count, ref_json, short, usage_json
+from kokuban.console._live import count, reason_of, ref_json, short, usage_json
 from kokuban.console._terminal import Paint, one_line
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def task_lines(task: Task, spending: Spending, paint: Paint) -> Iterator[str]:
         asks = one_line(task.gates[name].gate.asks, 300)
         yield paint(f"  waits for people: {asks}  (kokuban approvals show {task.id}/{name})", "yellow")
     if task.final is not None:
-        yield f"  {paint(task.final.state, 'bold')}: {one_line(task.final.reason, 2_000)}"
+        yield f"  {paint(task.final.state, 'bold')}: {reason_of(task.final.state, task.final.reason)}"
         if task.final.unconfirmed:
             yield f"  not heard to have stopped: {one_line(', '.join(task.final.unconfirmed), 1_000)}"
     elif task.cancel is not None:

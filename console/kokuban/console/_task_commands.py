@@ -10,6 +10,7 @@ import click
 
 from kokuban.console import _errors
 from kokuban.console._options import (
+    Seconds,
     TaskRequest,
     credentials_of,
     goal_argument,
@@ -30,6 +31,7 @@ Result = TypeVar("Result")
 @click.command(epilog="Example: kokuban submit 'Fix the failing test' --workspace . --check 'python3 -m unittest'")
 @goal_argument
 @task_options
+@click.option("--parent", metavar="TASK", help="The task that this one is a part of: its budget bounds this one, too.")
 @nats_option
 def submit(nats: str | None, **task: Any) -> None:
     """Put a task on the board and print its id as soon as it is stored."""
@@ -132,7 +134,7 @@ async def _status(name: str | None, as_json: bool, nats: str | None) -> None:
 @out_option
 @json_option
 @click.option("--wait/--no-wait", default=True, help="Wait for the task's end, or look once.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Wait at most this long.")
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Wait at most this long.")
 @nats_option
 def result(task: str, out: Path | None, as_json: bool, wait: bool, timeout: float | None, nats: str | None) -> int:
     """Show how TASK ended and what it gave. Exit code 0: done, 1: ended otherwise (the text says how), 4: not ended

@@ -10,6 +10,7 @@ _DIMENSIONS = {"tokens": "tokens", "usd": "micros", "steps": "steps", "tool-call
 _AMOUNT = re.compile(r"[0-9]+(\.[0-9]{1,6})?")
 _MOST_DIGITS = 20
 _MOST = 2**53 - 1
+_UNIT = {"usd": 1_000_000}
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -33,6 +34,8 @@ def read_budget(text: str) -> dict[str, int]:
             raise ValueError(f"{part.strip()[:80]!r} is not NAME=NUMBER with NAME of {', '.join(_DIMENSIONS)}")
         if _DIMENSIONS[name] in found:
             raise ValueError(f"{name} is given twice")
+        if amount.isascii() and amount.isdecimal() and int(amount[:_MOST_DIGITS]) * _UNIT.get(name, 1) > _MOST:
+            raise ValueError(f"{name}={amount[:80]} is too large; at most {_MOST // _UNIT.get(name, 1)}")
         number = _micros(amount) if name == "usd" else _whole(amount)
         if number is None or number > _MOST:
             kind = "an amount such as 2.50, to the millionth" if name == "usd" else "a whole number"

@@ -12,7 +12,7 @@ import click
 from kokuban.console import _errors
 from kokuban.console._logging import configure_logging, log_options
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, credentials_of, nats_option
+from kokuban.console._options import PATH, Seconds, approve_option, credentials_of, nats_option
 from kokuban.console._programs import contract_on, load_program
 from kokuban.console._values import duration
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 8.0
 
 _drain_option = click.option(
-    "--drain-seconds", type=click.FloatRange(0), default=DRAIN_SECONDS, show_default=True, metavar="N",
+    "--drain-seconds", type=Seconds(), default=DRAIN_SECONDS, show_default=True, metavar="N",
     help="After SIGTERM, time for the work under way; what is not done by then goes to another process.",
 )  # fmt: skip
 
@@ -107,17 +107,14 @@ async def _supervise(
     "--program", metavar="MODULE:CLASS",
     help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
 )  # fmt: skip
-@click.option(
-    "--approve-tool", "approve", multiple=True, envvar="KOKUBAN_APPROVE_TOOLS", metavar="TOOL",
-    help="A person must approve each call of this tool (or KOKUBAN_APPROVE_TOOLS='write_file delete_file').",
-)  # fmt: skip
+@approve_option
 @model_options
 @nats_option
 @_drain_option
 @log_options
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
-    log_format: str, program: str | None, approve: tuple[str, ...], **model: Any,
+    log_format: str, program: str | None, approve_tools: tuple[str, ...], **model: Any,
 ) -> None:  # fmt: skip
     """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or a registered one with --program."""
     import asyncio
@@ -126,7 +123,7 @@ def worker(
     own = load_program(program) if program else None
     contract = asyncio.run(contract_on(nats, role)) if own else contract_of(role)
     choice = required(choose(**model)) if contract.model else None
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, approve))
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, approve_tools))
 
 
 def contract_of(role: str) -> Contract:

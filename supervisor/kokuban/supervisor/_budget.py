@@ -19,7 +19,7 @@ from kokuban.schemas._base import MAX_COUNT
 Promised = Mapping[tuple[str, str], Allotment]
 """Task and step to the allotment of an order, or of an answer to who asked for more, that is being written."""
 
-_WORDS = {"steps": "model turns", "tool_calls": "tool calls", "micros": "millionths of a dollar"}
+_WORDS = {"steps": "model turns", "tool_calls": "tool calls", "micros": "money"}
 MONEY_SHARE = 4
 """A contract says nothing of money: an order gets this part of what is left, and its owner may ask for more."""
 

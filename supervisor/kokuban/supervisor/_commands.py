@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from kokuban.schemas import Allotment, Decision, Final, Gate, Released, Revoked, WorkOrder
+from kokuban.schemas import Allotment, Decision, Ending, Final, Gate, Released, Revoked, WorkOrder
 
 
 class Order(NamedTuple):
@@ -68,13 +68,19 @@ class Decide(NamedTuple):
     body: Decision
 
 
+class Begin(NamedTuple):
+    """Say that the task is about to end: before anything is sealed."""
+
+    body: Ending
+
+
 class End(NamedTuple):
     """End the task."""
 
     body: Final
 
 
-Command: TypeAlias = Order | Release | Revoke | Allow | Ask | Decide | End
+Command: TypeAlias = Order | Release | Revoke | Allow | Ask | Decide | Begin | End
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,9 @@ def next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order |
         if step.order.recoveries + 1 > RECOVERIES:
             text = f"step {step.id} was lost with its worker {RECOVERIES + 1} times; last: {joined(step)}"
             raise Doomed(text, "dead", step.id)
+        if changed and step.doubt is not None:
+            text = f"in doubt: call {step.doubt.call} ({step.doubt.tool}) of step {step.id} may have had its effect"
+            raise Doomed(text, step=step.id)
         resumes = 0 if changed else step.order.resumes or step.attempt
         return order_for(task, crew, want, step, recoveries=step.order.recoveries + 1, resumes=resumes)
     if changed or step.why == "replaced":
@@ -69,6 +72,8 @@ def next_order(task: Task, crew: Crew, want: Want, step: Step | None) -> Order |
     failure = step.failure
     if failure is not None and failure.why == "conflict" and failure.conflict:
         return _redo(task, crew, _in_order(task, failure.conflict), Feedback(step.attempt, "conflict", failure.reason))
+    if failure is not None and failure.why == "in_doubt":
+        raise Doomed(f"step {step.id}: {failure.reason}", step=step.id)
     if failure is not None and not failure.retryable:
         raise Exhausted(f"step {step.id} failed: {failure.reason}", step=step.id)
     if failure is not None and _had_a_rest(step, failure.why):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from kokuban.blackboard.core import Task
 from kokuban.blackboard.wire import Fence
 from kokuban.schemas import GateRequest, Grant, Wire, seal, subjects
-from kokuban.supervisor._commands import Allow, Ask, Command, Decide, Order, Release, Revoke
+from kokuban.supervisor._commands import Allow, Ask, Begin, Command, Decide, Order, Release, Revoke
 
 
 class Draft(NamedTuple):
@@ -58,6 +58,8 @@ def _told(task: str, command: Command) -> tuple[str, str, Wire]:
         return subject, "gate.request", GateRequest(command.gate)
     if isinstance(command, Decide):
         return subjects.gate_decision(task, command.role, command.body.gate), "gate.decision", command.body
+    if isinstance(command, Begin):
+        return subjects.ending(task), "task.ending", command.body
     return subjects.final(task), "task.final", command.body
 
 

@@ -60,7 +60,7 @@ class Sweeper:
         if record.type in ("task.final", "task.tombstone"):
             for held in [held for held in (*self._heard, *self._ordered) if held[0] == task.id]:
                 self._forget(held)
-        if record.step is None or record.type in ("step.journal", "artifact"):
+        if record.step is None or record.type in ("step.journal", "step.granted", "artifact"):
             return
         key = (task.id, record.step)
         self._forget(key)
@@ -137,7 +137,11 @@ class Sweeper:
         floors: dict[str, int | None] = {}
         found = []
         for key in old:
-            step = self._board.tasks[key[0]].steps[key[1]]
+            task = self._board.tasks.get(key[0])
+            step = task.steps.get(key[1]) if task is not None else None
+            if step is None:  # it ended while we asked about another
+                self._forget(key)
+                continue
             if step.role not in floors:
                 try:
                     floors[step.role] = await ack_floor(self._bus, step.role)
@@ -148,9 +152,11 @@ class Sweeper:
                     log.debug("no consumer state", role=step.role, error=str(error))
                     floors[step.role] = None
             floor = floors[step.role]
+            if key not in self._ordered:  # it was claimed, or its task has ended, while we asked
+                continue
             if floor is not None and floor >= step.order_seq and step.status == "ordered":
                 found.append(self._release(key, Released("lost", "the order was settled and nobody claimed the step")))
-            elif key in self._ordered:  # unless it was claimed while we asked
+            else:
                 self._ordered[key] = self._clock.monotonic()
         return found
 

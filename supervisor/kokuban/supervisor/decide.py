@@ -8,12 +8,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kokuban.blackboard.core import Board, Step, Task
-from kokuban.schemas import Final, KindRef, Released, Revoked
+from kokuban.schemas import Ending, Final, KindRef, Released, Revoked
 from kokuban.schemas.contracts import Crew
 from kokuban.schemas.records import State
 from kokuban.supervisor import _gates
 from kokuban.supervisor._budget import Promised, Short, carve, grant, lineage
-from kokuban.supervisor._commands import Allow, Ask, Command, End, Offer, Order, Release, Revoke
+from kokuban.supervisor._commands import Allow, Ask, Begin, Command, End, Offer, Order, Release, Revoke
 from kokuban.supervisor._orders import Doomed, Exhausted, bounded, joined, next_order, order_for
 from kokuban.supervisor._wants import (
     INTEGRATE,
@@ -38,15 +38,20 @@ class Decided(NamedTuple):
     offers: list[Offer]
 
 
-def decide(board: Board, task: Task, crew: Crew, now: float, promised: Promised | None = None) -> Decided:
+def decide(
+    board: Board, task: Task, crew: Crew, now: float, promised: Promised | None = None, impossible: str = ""
+) -> Decided:
     """What the task's state calls for. `now` is the server's time in seconds, `promised` what orders that are not
-    folded yet may spend. The same arguments give the same decisions."""
+    folded yet may spend, `impossible` why an order of this task can never be written. The same arguments give the same
+    decisions."""
     if task.final is not None:
         return Decided([], [])
     sealed = next((step for step in task.steps.values() if step.status == "revoked"), None)
     try:
-        if sealed is not None:  # an end was begun, perhaps by an earlier leader: it is carried through
-            raise Doomed(joined(sealed), sealed.revoked.ends if sealed.revoked else "failed")
+        if task.ending is not None:  # begun, perhaps by an earlier leader: it is carried through
+            raise Doomed(task.ending.reason, task.ending.state, task.ending.step or "")
+        if sealed is not None or impossible:  # the first release sealed without a word before
+            raise Doomed(impossible or joined(sealed or next(iter(task.steps.values()))))
         _ends_from_outside(board, task, now)
         if _blocked(board, task):
             return Decided([], [])
@@ -74,15 +79,17 @@ def _ends_from_outside(board: Board, task: Task, now: float) -> None:
         for above in lineage(board, parent):
             if above.cancel is not None:
                 raise Doomed(f"cancelled with task {above.id} above it: {above.cancel}", "cancelled")
-            if above.final is not None and above.final.state != "done":
-                state: State = "cancelled" if above.final.state == "cancelled" else "dependency_failed"
-                raise Doomed(f"task {above.id} above it has ended: {above.final.state}", state)
+            end = above.final or above.ending
+            if end is not None and end.state != "done":
+                state: State = "cancelled" if end.state == "cancelled" else "dependency_failed"
+                raise Doomed(f"task {above.id} above it has ended: {end.state}", state)
     for earlier in task.spec.after:
         needed = board.tasks.get(earlier)
         if needed is None or needed.spec_seq >= task.spec_seq:  # a later one could wait for this one
             raise Doomed(f"after: there was no task {earlier!r} to wait for", "refused")
-        if needed.final is not None and needed.final.state != "done":
-            raise Doomed(f"task {earlier}, which it follows, has ended: {needed.final.state}", "dependency_failed")
+        end = needed.final or needed.ending
+        if end is not None and end.state != "done":
+            raise Doomed(f"task {earlier}, which it follows, has ended: {end.state}", "dependency_failed")
 
 
 def next_instant(task: Task) -> float | None:
@@ -102,8 +109,10 @@ def _decide(board: Board, task: Task, crew: Crew, now: float, promised: Promised
     if unknown:
         raise Doomed(f"the plan names roles that this crew does not have: {', '.join(unknown)}", "refused")
     goal = wanted(task, crew)
+    _refuse_doubt(task)
     if goal.complete:
-        return Decided([End(_proven(task))], [])
+        left = [step for step in task.steps.values() if step.running]
+        return Decided([_gone(step) for step in left] or [End(_proven(task))], [])
     commands: list[Command] = list(_gates.decisions(task, now, known_steps(task, crew)))
     commands += [Ask(role, _gates.about(task, ref)) for role, ref in goal.asks]
     commands += [command for step in task.steps.values() if step.running for command in _overdue(step, now)]
@@ -174,9 +183,23 @@ def _replaced(task: Task, known: set[str]) -> Iterable[Command]:
     """Steps that the plan made again does not call for any more."""
     for step in task.steps.values():
         if step.running and step.id not in known:
-            yield Release(
-                step.id, step.role, step.reg, Released("replaced", "the plan was made again without this step")
-            )
+            yield _gone(step)
+
+
+def _gone(step: Step) -> Release:
+    return Release(step.id, step.role, step.reg, Released("replaced", "nothing calls for this step any more"))
+
+
+def _refuse_doubt(task: Task) -> None:
+    """An effect that may have happened is not made again by new work: a person has to look (invariant 5). Work that is
+    taken up again finds it in its journal."""
+    for step in task.steps.values():
+        resumed = step.running or (step.status == "released" and step.why in ("silent", "lost", "moved"))
+        if step.doubt is not None and not resumed:
+            raise Doomed(
+                f"in doubt: call {step.doubt.call} ({step.doubt.tool}) of step {step.id} was begun and nobody knows "
+                "whether it had its effect; look there before you submit this again", step=step.id
+            )  # fmt: skip
 
 
 def _overdue(step: Step, now: float) -> list[Command]:
@@ -195,11 +218,13 @@ def _overdue(step: Step, now: float) -> list[Command]:
 
 
 def _ending(task: Task, doom: Doomed) -> list[Command]:
-    """Seal what is unfinished; once all is sealed, end."""
+    """Say that it ends; seal what is unfinished; once all is sealed, end."""
     reason = bounded(str(doom))
     unfinished = [step for step in task.steps.values() if step.running or step.status == "waiting"]
+    if unfinished and task.ending is None:
+        return [Begin(Ending(doom.state, reason, doom.step or None))]
     if unfinished:
-        return [Revoke(s.id, s.role, s.reg, Revoked(reason[:1_900], doom.state)) for s in unfinished]
+        return [Revoke(step.id, step.role, step.reg, Revoked(reason[:1_900])) for step in unfinished]
     planned = [step.id for step in task.plan.steps] if task.plan else []
     over = ("done", "failed", "refused")
     undone = (name for name in planned if name not in task.steps or task.steps[name].status not in over)

@@ -15,7 +15,17 @@ from msgspec.structs import replace
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored, Task, fold
 from kokuban.blackboard.core.registry import crew_of
-from kokuban.blackboard.wire import Bus, BusError, Conflict, Reader, Written, ensure_board, ensure_roles, write
+from kokuban.blackboard.wire import (
+    Bus,
+    BusError,
+    Conflict,
+    Reader,
+    TooLarge,
+    Written,
+    ensure_board,
+    ensure_roles,
+    write,
+)
 from kokuban.schemas import encode, subjects
 from kokuban.schemas.contracts import Crew, builtin_crew
 from kokuban.supervisor._agenda import Agenda
@@ -81,6 +91,7 @@ class Supervisor:
         self._dirty: dict[str, None] = {}
         self._short: dict[str, None] = {}
         self._timed: dict[str, None] = {}
+        self._impossible: dict[str, str] = {}
         self._busy: Counter[str] = Counter()
         self._folded: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
@@ -152,7 +163,7 @@ class Supervisor:
         if kind in _NO_NEWS and not applied.ignored and not _asks(task, applied):
             return
         self._mark(task.id)
-        if kind in ("task.control", "task.final"):
+        if kind in ("task.control", "task.ending", "task.final"):
             for name in (*task.dependents, *_below(self.board, task)):
                 self._mark(name)
         if self._short and kind in _GIVES_BACK:
@@ -167,7 +178,8 @@ class Supervisor:
             await self._bus.hint(subjects.announcement(applied.task.id, ref.kind, ref.name), encode(ref))
 
     def _mark(self, task: str) -> None:
-        self._dirty[task] = None
+        if self.leading.is_set():  # who follows decides nothing, and marks all that is open once it leads
+            self._dirty[task] = None
         self._agenda.drop(task)
         self._wake.set()
 
@@ -236,7 +248,8 @@ class Supervisor:
 
     def _decide_one(self, task: Task) -> None:
         now = self._sweeper.now()
-        commands, offers = decide(self.board, task, self._crew, now, self._room.promised)
+        impossible = self._impossible.get(task.id, "")
+        commands, offers = decide(self.board, task, self._crew, now, self._room.promised, impossible)
         self._agenda.put(task, offers, self.board.limits.weights, now)
         for command in commands:
             if isinstance(command, Allow):
@@ -285,15 +298,24 @@ class Supervisor:
             else:
                 self._mark(task.id)
                 self._step_down(task, command, epoch)
+        except TooLarge as error:  # it will be as large the next time
+            self._impossible[task.id] = f"what the leader has to write about it is too large: {error}"[:2_000]
+            self._mark(task.id)
         except BusError as error:
             log.warning("decision not stored", task=task.id, command=type(command).__name__, error=str(error))
             if error.landed is None:  # it may still be on its way: with new epochs it comes too late
                 self._step_down(task, command, epoch)
             await asyncio.sleep(0.5)
             self._mark(task.id)
+        except Exception:
+            log.exception("a decision could not be carried out", task=task.id, command=type(command).__name__)
+            await asyncio.sleep(0.5)
+            self._mark(task.id)
         finally:
             if isinstance(command, Order | Allow):
                 self._room.kept(task.id, command.step)
+                if (task.id, command.step) not in self.board.under_way:
+                    self._give_back()  # what was promised for it is free again
             self._busy[task.id] -= 1
             if not self._busy[task.id]:
                 del self._busy[task.id]

@@ -22,13 +22,14 @@ NOTES_KEPT = 2
 ANSWERS_A_FILE = 4
 ROUNDS_TO_SHOW = 2
 MAX_OUTPUT_TOKENS = 1_000
+KEPT = "An earlier call changed files; the checks fail as before. What it changed is kept."
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
-    looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help. The
-    first round is taken at temperature 0; asked again, the model is to come up with something else. A reply may also
+    looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help (never
+    what a tool call changed). The first round is taken at temperature 0; asked again, the model is to come up with something else. A reply may also
     be a native tool call or one JSON action."""
 
     def __init__(self, coding: Coding, tools: Registry) -> None:
@@ -129,8 +130,11 @@ class Writing:
         if self._helps():
             self._notes, self._at, self._asked_again = [], 0, 0
             self._enough = self._enough or (call.id == "code" and not (coding.whole and coding.was_failing))
-        else:
-            await self._undo(mend=call.id == "code")
+            return
+        if call.id != "code":  # it may have been approved by a person: only our own writes are undone
+            self._start = self._stage = (await coding.files(), coding.now)
+            self._notes.append(KEPT)
+        await self._undo(mend=call.id == "code")
 
     async def _undo(self, *, mend: bool = False) -> None:
         """Ask again. The first time with `mend` the answer stays, so that the model sees it and what the checks say of

@@ -36,7 +36,8 @@ class Tool:
     tier: "read" changes nothing, "write" changes what can be undone, "consequential" what cannot: a person must
         approve each such call.
     effect: "read" may be run again after a crash (nothing is changed). "keyed" too, under the same key, which it finds
-        in `ToolContext.key` and which whoever it talks to must honour. "other" may not: then the outcome is in doubt.
+        in `ToolContext.key` and which whoever it talks to must honour. "other" may not: then the outcome is in doubt,
+        and so it is when the tool runs out of time or breaks. One that knows that nothing was done raises `ToolError`.
     on_files: it changes the step's checkout and nothing else. A new owner's checkout is new: what is played back from
         the journal is then done on it again.
     timeout_seconds, result_cap_bytes: bounds of one call and of the text it returns.
@@ -74,10 +75,12 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a call came to, for the model to read. `ok` is false when the tool failed or ran out of time."""
+    """What a call came to, for the model to read. `ok` is false when the tool failed or ran out of time; `known` is
+    false when it did not say so itself, so that what it was to do may have been done."""
 
     text: str
     ok: bool
+    known: bool = True
 
 
 class Registry:
@@ -133,19 +136,22 @@ class Registry:
 async def execute(call: Arguments, context: ToolContext) -> Observation:
     """Run a valid call within its tool's time and size. Failures come back as text for the model, never as exceptions;
     cancellation passes through."""
-    tool = call.tool
+    tool, ok, known = call.tool, False, True
+    elsewhere = tool.effect != "read" and not tool.on_files  # then no other call makes up for this one
     try:
         async with asyncio.timeout(tool.timeout_seconds):
             text = await _run(tool.run, context, call.values)
         ok = True
     except ToolError as error:
-        text, ok = str(error), False
+        text = str(error)
     except TimeoutError:
-        text, ok = f"{tool.name} was stopped after {tool.timeout_seconds:g} s; ask for less at once", False
+        text, known = f"{tool.name} was stopped after {tool.timeout_seconds:g} s", False
+        text += "" if elsewhere else "; ask for less at once"
     except Exception as error:
         # A tool's bug is the model's observation, not the end of the step; details may hold what it must not see.
-        text, ok = f"{tool.name} failed ({type(error).__name__}); try another way", False
-    return Observation(clip(text, tool.result_cap_bytes) or "(no output)", ok)
+        text, known = f"{tool.name} failed ({type(error).__name__})", False
+        text += "" if elsewhere else "; try another way"
+    return Observation(clip(text, tool.result_cap_bytes) or "(no output)", ok, known)
 
 
 async def _run(run: Run, context: ToolContext, values: Mapping[str, Any]) -> str:

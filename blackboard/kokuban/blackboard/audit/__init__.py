@@ -132,6 +132,8 @@ def _apply(h: History, subject: str, rec: Rec) -> None:
         _owning.register(h, task, rec)
     elif rec.kind == "work":
         _owning.order(h, task, rec)
+    elif rec.kind == "ending":
+        _owning.ending(h, task, rec)
     elif rec.kind == "final":
         _owning.final(h, task, rec)
     elif rec.kind == "grant":
@@ -194,8 +196,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--unfinished", action="store_true", help="tasks may be under way still")
     options = parser.parse_args(argv)
     try:
-        with open(options.file, encoding="utf-8", newline="\n") as lines:
-            export = read_lines(lines)
+        with open(options.file, "rb") as records:
+            export = read_lines(records)
         given = {}
         if options.settings:
             with open(options.settings, encoding="utf-8") as text:

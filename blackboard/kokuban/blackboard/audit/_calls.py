@@ -13,6 +13,7 @@ from ._state import Call, History, Spent, Step, Task, usage_of
 def journal(h: History, task: Task, step: Step, rec: Rec) -> None:
     """One line: settles call k, opens call k + 1, or asks for more. Its writer owns the step."""
     settled(h, task, step, rec)
+    _passed_over(step, rec)
     if rec.body.get("settles") is None and rec.body.get("opens") is None and rec.body.get("asks") is None:
         h.wrong("call", rec.seq, f"an empty journal line of step {task.id}/{step.id}")
     if rec.body.get("opens") is not None:
@@ -21,6 +22,14 @@ def journal(h: History, task: Task, step: Step, rec: Rec) -> None:
         step.opened = None
     asks = rec.body.get("asks")
     step.asks = asks if isinstance(asks, dict) else None
+
+
+def _passed_over(step: Step, rec: Rec) -> None:
+    """A call that its owner leaves open and goes on from is over, unless it is opened again as it is."""
+    opens, number = rec.body.get("opens"), step.opened.number if step.opened is not None else 0
+    again = isinstance(opens, dict) and rec.body.get("settles") is None and int(opens.get("call", 0)) == number
+    if not again:
+        _money.left_open(step)
 
 
 def opened(h: History, task: Task, step: Step, rec: Rec) -> None:
@@ -36,6 +45,7 @@ def opened(h: History, task: Task, step: Step, rec: Rec) -> None:
     call = Call(
         number, str(opens.get("kind", "")), str(opens.get("tool", "")), str(opens.get("key", "")), arguments, rec.seq,
         rec.time, step.fence, step.begun, reserved, gate=str(opens.get("gate") or ""),
+        effect=h.settings.effects.get(str(opens.get("tool", "")), str(opens.get("effect", ""))),
     )  # fmt: skip
     mine = [c for c in step.calls if c.fence == step.fence]
     last = max((c.number for c in mine), default=0)
@@ -49,16 +59,19 @@ def opened(h: History, task: Task, step: Step, rec: Rec) -> None:
     _money.opened(h, task, step, call)
     step.calls.append(call)
     step.opened = call
+    if call.kind == "tool" and call.effect == "other":
+        step.once.append(call)
     if call.kind == "tool" and call.key and h.settings.effects.get(call.tool) in ("keyed", "other"):
         h.effects.append((task, step, call))
 
 
 def tape(step: Step) -> dict[int, Call]:
-    """The settled calls of the present work that an owner plays back: one opened later ends the tape before it."""
+    """The calls of the present work that an owner plays back, by their results: one opened later ends the tape before
+    it."""
     found: dict[int, Call] = {}
     for call in step.calls:
         found = {number: known for number, known in found.items() if number < call.number}
-        if call.settled:
+        if call.told:
             found[call.number] = call
     return found
 
@@ -75,16 +88,15 @@ def _bought_twice(h: History, where: str, step: Step, call: Call) -> None:
 
 
 def _blindly_repeated(h: History, where: str, step: Step, call: Call) -> None:
-    """A call with an effect whose other side honours no key may not be begun again while its outcome is unknown."""
-    effect = h.settings.effects.get(call.tool)
+    """An effect whose other side honours no key is not begun again while its outcome is unknown, nor by new work."""
+    if call.kind != "tool":
+        return
     known = {before.key for before in step.calls if before.settled}
-    for before in step.calls if call.kind == "tool" and effect == "keyed" else ():
+    for before in step.calls if call.effect == "keyed" else ():
         if before.tool == call.tool and before.fence != call.fence and before.key not in {*known, call.key}:
             h.wrong("in-doubt", call.seq, f"{where}: {before.key} was begun at {before.seq}; now it has another key")
-    if call.kind != "tool" or effect != "other":
-        return
-    for before in step.calls:
-        if before.kind == "tool" and before.tool == call.tool and not before.settled:
+    for before in step.doubts:
+        if before.tool == call.tool:
             h.wrong("in-doubt", call.seq, f"{where}: {call.tool} was begun at {before.seq}, its outcome is unknown")
 
 
@@ -102,7 +114,7 @@ def settled(h: History, task: Task, step: Step, rec: Rec) -> None:
         else:
             h.wrong("call", rec.seq, f"{where}: call {number} is settled and is not open")
         return
-    call.settled, call.result = rec.seq, settles.get("result")
+    call.settled, call.told, call.result = rec.seq, "result" in settles, settles.get("result")
     _money.spend(step, usage_of(settles.get("usage")))
     _money.within(h, task, step, rec.seq)
     step.opened = None

@@ -66,9 +66,9 @@ def write_lines(messages: Iterable[Message], about: dict[str, Any]) -> Iterator[
     yield json.dumps({"records": count, "chain": chain})
 
 
-def read_lines(lines: Iterable[str]) -> Export:
-    """Read an export and check its chain. Raises `BadExport`."""
-    numbered = ((n, line.rstrip("\r\n")) for n, line in enumerate(lines, 1))
+def read_lines(lines: Iterable[str | bytes]) -> Export:
+    """Read an export and check its chain; lines of a file are best read as bytes. Raises `BadExport`."""
+    numbered = ((n, _text(line, n).rstrip("\r\n")) for n, line in enumerate(lines, 1))
     number, first = next(numbered, (0, ""))
     about = _object(first, 1)
     if about.get("kokuban") != "export" or about.get("version") != VERSION:
@@ -102,6 +102,13 @@ def read_lines(lines: Iterable[str]) -> Export:
 def _next(chain: str, message: Message) -> str:
     head = f"{chain}\n{message.seq}\n{message.subject}\n{message.time!r}\n".encode()
     return hashlib.sha256(head + message.data).hexdigest()
+
+
+def _text(line: str | bytes, number: int) -> str:
+    try:
+        return line if isinstance(line, str) else line.decode()
+    except UnicodeDecodeError as error:
+        raise BadExport(f"line {number}: not UTF-8: {error}") from error
 
 
 def _object(text: str, number: int) -> dict[str, Any]:

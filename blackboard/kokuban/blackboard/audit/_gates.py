@@ -57,6 +57,9 @@ def vote(h: History, task: Task, rec: Rec) -> None:
     if gate is None:
         h.note("a vote on a gate that nobody asked about; it counts for nothing")
         return
+    if gate.expires is not None and rec.time >= gate.expires:
+        h.note("a vote after the gate's time was over; it counts for nothing")
+        return
     if person in gate.votes:
         h.wrong("gate-vote", rec.seq, f"{person} voted on gate {name} twice: at {gate.votes[person].seq} before")
         return

@@ -46,11 +46,17 @@ _DEFAULTS = {"steps": 12, "tool_calls": 20, "tokens": 32_000, "seconds": 90}
 
 
 def let_go(h: History, task: Task, step: Step, rec: Rec) -> None:
-    """The owner ends its claim: its time counts, and what a call had reserved that it leaves open."""
+    """The owner ends its claim: its time counts, and a call that it leaves open."""
     _time(step, rec)
-    if step.opened is not None and (step.opened.reserved.tokens or step.opened.reserved.micros):
-        spend(step, _worst(step.opened))
+    left_open(step)
     within(h, task, step, rec.seq)
+
+
+def left_open(step: Step) -> None:
+    """The owner leaves a call open: it counts for what it had reserved, a tool call for one."""
+    call = step.opened
+    if call is not None and (call.kind == "tool" or call.reserved.tokens or call.reserved.micros):
+        spend(step, _worst(call))
 
 
 def lost(h: History, task: Task, step: Step, rec: Rec) -> None:

@@ -7,6 +7,9 @@ from ._leader import decided, in_force
 from ._record import Rec
 from ._state import History, Step, Task, usage_of
 
+ENDINGS = 2
+"""Orders of this version and later are sealed only after the leader has said that their task ends."""
+
 
 def spec(h: History, rec: Rec) -> None:
     """A task is accepted. A tombstone here only keeps the key of one that is archived: clients may write here."""
@@ -73,6 +76,9 @@ def order(h: History, task: Task, rec: Rec) -> None:
         return
     if step.status == "revoked":
         h.wrong("sealed", rec.seq, f"{where} was sealed, and is ordered again")
+    if task.ending is not None:
+        h.wrong("ending", rec.seq, f"{where} was ordered after the task's end was begun at {task.ending.seq}")
+        return
     if rec.body.get("reg") != step.reg:
         h.wrong("register", rec.seq, f"{where}: the order names register {rec.body.get('reg')}, it stood at {step.reg}")
     if rec.attempt != step.attempt + 1:
@@ -196,8 +202,11 @@ def _committed(h: History, task: Task, step: Step, rec: Rec, before: int) -> Non
 
 
 def _taken_back(h: History, task: Task, step: Step, rec: Rec) -> None:
-    stale = in_force(h, rec)
-    if stale:
+    version = step.order.version if step.order is not None else ENDINGS
+    if rec.type == "step.revoked" and task.ending is None and version >= ENDINGS:
+        h.note("somebody sealed a step of a task of which no end was begun: the register moved, and that is all")
+        return
+    if in_force(h, rec):
         h.note("a past leader took a step back: the register moved, and that is all")
         return
     if task.final is not None:
@@ -214,7 +223,21 @@ def _taken_back(h: History, task: Task, step: Step, rec: Rec) -> None:
 
 def _failed(h: History, name: str) -> bool:
     other = h.tasks.get(name)
-    return other is not None and (other.archived or (other.final is not None and other.final.body["state"] != "done"))
+    if other is None or other.archived:
+        return other is not None
+    end = other.final or other.ending  # who hangs on it need not wait for the end itself
+    return end is not None and end.body["state"] != "done"
+
+
+def ending(h: History, task: Task, rec: Rec) -> None:
+    """The leader says how the task is about to end, before it seals anything."""
+    if not decided(h, task, rec):
+        return
+    if task.ending is not None:
+        h.wrong("ending", rec.seq, f"the end of task {task.id} was begun before, at {task.ending.seq}")
+        return
+    h.count("ends begun")
+    task.ending = rec
 
 
 def final(h: History, task: Task, rec: Rec) -> None:
@@ -222,11 +245,17 @@ def final(h: History, task: Task, rec: Rec) -> None:
     if not decided(h, task, rec):
         return
     h.count(f"ends: {rec.body.get('state')}")
-    for step in task.steps.values():
-        if step.running:
-            h.wrong("sealed", rec.seq, f"task {task.id} ended while step {step.id} was {step.status}")
-            h.move(task, step, "revoked")
     state = rec.body.get("state")
+    for step in task.steps.values():
+        if step.running or (step.status == "waiting" and state != "done"):
+            h.wrong("sealed", rec.seq, f"task {task.id} ended {state} while step {step.id} was {step.status}")
+            h.move(task, step, "revoked")
+        for call in step.doubts if state == "done" else ():
+            text = f"of {call.tool}, begun at {call.seq} by step {step.id}, nobody knows the outcome"
+            h.wrong("in-doubt", rec.seq, f"task {task.id} ended done, and {text}")
+    if task.ending is not None and task.ending.body.get("state") != state:
+        text = f"its end was begun at {task.ending.seq} as {task.ending.body.get('state')}"
+        h.wrong("ending", rec.seq, f"task {task.id} ended {state}; {text}")
     if state == "done":
         _results.proven(h, task, rec)
     if state == "done" and _is_cancelled(h, task, rec):

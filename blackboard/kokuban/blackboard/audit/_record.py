@@ -23,6 +23,7 @@ TYPES = {
     "gate.vote": ("gate.vote",),
     "gate.decision": ("gate.decision",),
     "control": ("task.control",),
+    "ending": ("task.ending",),
     "final": ("task.final",),
     "buried": ("task.tombstone",),
 }
@@ -63,6 +64,10 @@ class Rec:
         return _int(self.envelope.get("attempt", 0))
 
     @property
+    def version(self) -> int:
+        return _int(self.envelope.get("version", 1))
+
+    @property
     def worker(self) -> str:
         return str(self.envelope.get("worker") or "")
 
@@ -82,7 +87,7 @@ def address(subject: str) -> tuple[str, str, str, str, tuple[str, ...]] | None:
     if len(parts) < 4 or parts[:2] != ["kb", "task"] or not all(map(_TOKEN.match, parts)):
         return None
     task, kind, rest = parts[2], parts[3], tuple(parts[4:])
-    if kind in ("spec", "final", "buried") and not rest:
+    if kind in ("spec", "ending", "final", "buried") and not rest:
         return kind, task, "", "", ()
     if kind in ("work", "step", "journal", "grant") and len(rest) == 2:
         return kind, task, rest[0], rest[1], ()
@@ -115,7 +120,7 @@ def read(message: Message) -> Rec:
     if not isinstance(body, dict):
         raise BadRecord("its body is no object")
     rec = Rec(message.seq, message.time, *at, envelope, body, raw, parts)
-    if _int(envelope.get("version", 1)) > KNOWN_VERSION:
+    if rec.version > KNOWN_VERSION:
         raise BadRecord(f"its schema version {envelope.get('version')} is newer than {KNOWN_VERSION}, which this knows")
     if digest(raw) != envelope.get("sha256"):
         raise BadRecord("its sha256 is not that of its body")

@@ -9,6 +9,7 @@ RULES = {
     "ended": "every accepted task has ended",
     "end-once": "a task ends once, and nothing is decided about it afterwards",
     "sealed": "before an end every unfinished step was sealed, and stays so",
+    "ending": "an end is begun once, and carried through as it was begun, with nothing ordered meanwhile",
     "epoch": "every decision carries the epoch that was in force, and was written by its leader",
     "order": "a step is ordered while nobody has it, by the role that it belongs to",
     "attempt": "attempts follow one another, and work is taken up where it began",

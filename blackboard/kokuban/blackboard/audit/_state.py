@@ -80,7 +80,9 @@ class Artifact:
 
 @dataclass
 class Call:
-    """A journalled call. `settled` is the sequence of its settlement, 0 while there is none."""
+    """A journalled call. `settled` is the sequence of its settlement, 0 while there is none; `effect` what it does
+    to the world: `read`, `keyed` or `other`, '' for a model's. `told` says that it came to a `result`: one that is
+    settled without was not made, or in vain."""
 
     number: int
     kind: str
@@ -93,14 +95,17 @@ class Call:
     begun: int
     reserved: Spent = Spent()
     settled: int = 0
+    told: bool = False
     result: Any = None
     gate: str = ""
+    effect: str = ""
 
 
 @dataclass
 class Step:
     """A step's register, order, owner and work. `begun` is the attempt in which the present work began, `before` what
-    had been spent when it did."""
+    had been spent when it did. `calls` are those of the present work, `once` those of any work that may be made only
+    once (effect `other`)."""
 
     id: str
     role: str
@@ -118,12 +123,18 @@ class Step:
     asks: dict[str, Any] | None = None
     opened: Call | None = None
     calls: list[Call] = field(default_factory=list)
+    once: list[Call] = field(default_factory=list)
     results: tuple[Artifact, ...] = ()
     gate: str = ""
 
     @property
     def running(self) -> bool:
         return self.status in RUNNING
+
+    @property
+    def doubts(self) -> list[Call]:
+        """Calls that may have had their effect, and of which nobody has said how they ended."""
+        return [call for call in self.once if not call.settled]
 
 
 @dataclass
@@ -159,6 +170,7 @@ class Task:
     stored: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
     gates: dict[str, Gate] = field(default_factory=dict)
     cancel: Rec | None = None
+    ending: Rec | None = None
     final: Rec | None = None
     archived: bool = False
     verdicts: dict[str, tuple[Artifact, dict[str, Any]]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kokuban.blackboard.core.ledger import unsettled
 from kokuban.blackboard.core.state import Artifact, Board, Status, Step, Task
-from kokuban.schemas import Done, Failed, Journal, Opens, Record, Usage, Waiting, subjects
+from kokuban.schemas import Opens, Record, Usage, subjects
 
 
 class Stored(NamedTuple):
@@ -80,12 +80,6 @@ def move(at: Context, step: Step, status: Status) -> None:
         at.board.under_way[key] = step
     else:
         at.board.under_way.pop(key, None)
-
-
-def settled(owner: Step, body: Journal | Done | Failed | Waiting) -> Usage:
-    """What the call that is open cost. A settlement of any other call was counted before, or tells of nothing."""
-    settles, opened = body.settles, owner.opened
-    return settles.usage if settles and opened and settles.call == opened.call else Usage()
 
 
 def worst(opened: Opens | None) -> Usage:

@@ -29,6 +29,9 @@ def vote(at: Context) -> Applied:
     person = at.address.rest[2]
     if gate.decision is not None:
         raise Ignored("the gate is decided")
+    expires = gate.gate.expires_seconds
+    if expires is not None and at.message.time >= gate.time + expires:
+        raise Ignored("the gate's time was over")
     if body.bound != gate.bound:
         raise Ignored("the vote is about something else")
     if (body.vote == "answer") != (gate.gate.about == "question"):

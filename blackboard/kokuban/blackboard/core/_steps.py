@@ -14,7 +14,6 @@ from kokuban.blackboard.core._context import (
     committed,
     move,
     owned,
-    settled,
     worst,
 )
 from kokuban.blackboard.core.admission import Candidate, reasons_against
@@ -39,6 +38,9 @@ from kokuban.schemas import (
 )
 from kokuban.schemas.kinds import decode_artifact
 
+ENDINGS = 2
+"""From this version on a leader says that a task ends before it seals a step."""
+
 
 def order(at: Context) -> Applied:
     check_epoch(at)
@@ -52,11 +54,13 @@ def order(at: Context) -> Applied:
         raise Ignored(f"the step is {step.status}")
     if at.record.attempt != step.attempt + 1:
         raise Ignored(f"attempt {at.record.attempt} does not follow {step.attempt}")
+    if at.task.ending is not None:
+        raise Ignored("the task is about to end")
     at.task.steps[step.id] = step
     step.attempt, step.order = at.record.attempt, replace(body, inputs=_known(at.task, body.inputs))
     step.order_seq = at.message.seq
     step.fence, step.worker, step.reasons, step.why, step.failure, step.opened = 0, "", (), "", None, None
-    step.granted, step.asks, step.gate, step.revoked = None, None, "", None
+    step.granted, step.asks, step.gate, step.version = None, None, "", at.record.version
     if not body.resumes:
         step.begun = step.usage
     move(at, step, "ordered")
@@ -90,10 +94,11 @@ def journal(at: Context) -> Applied:
     body = msgspec.json.decode(at.record.body, type=Journal)
     if body.opens is not None and body.opens.gate is not None:
         _use(at.task, owner, body.opens)
-    if body.opens is None or owner.opened is None or body.opens.call != owner.opened.call:
-        _close(at, owner, body)
-    else:  # the same call, opened again with more reserved for it
-        book(at.board, at.task, owner, settled(owner, body))
+    again = body.settles is None and body.opens is not None and owner.opened is not None
+    if not (again and body.opens and owner.opened and body.opens.call == owner.opened.call):
+        _close(at, owner, body)  # else the same call, opened again with more reserved for it
+        if body.opens is not None or body.settles is not None:
+            _leave_open(owner)
     owner.opened, owner.asks = body.opens, body.asks
     return Applied(at.task, at.record)
 
@@ -207,16 +212,27 @@ def waiting(at: Context) -> Applied:
 def _ended(at: Context, owner: Step, body: Done | Failed | Waiting) -> None:
     _close(at, owner, body)
     book(at.board, at.task, owner, body.usage)
-    owner.opened, owner.asks = None, None
+    _leave_open(owner)
+    owner.asks = None
 
 
 def _close(at: Context, owner: Step, body: Journal | Done | Failed | Waiting) -> None:
     """Count what this record settles. A call that it leaves open counts for what was reserved for it."""
     opened, settles = owner.opened, body.settles
-    left_open = opened is not None and (settles is None or settles.call != opened.call)
-    if left_open and opened is not None and (opened.reserved_tokens or opened.reserved_micros):
+    if opened is None:
+        return
+    if settles is not None and settles.call == opened.call:
+        book(at.board, at.task, owner, settles.usage)
+        owner.opened = None
+    elif opened.kind == "tool" or opened.reserved_tokens or opened.reserved_micros:
         book(at.board, at.task, owner, worst(opened))
-    book(at.board, at.task, owner, settled(owner, body))
+
+
+def _leave_open(step: Step) -> None:
+    """The attempt is over: a call that it leaves open may have had its effect."""
+    if step.opened is not None and step.opened.effect == "other":
+        step.doubt = step.opened
+    step.opened = None
 
 
 def released(at: Context) -> Applied:
@@ -225,11 +241,11 @@ def released(at: Context) -> Applied:
 
 
 def revoked(at: Context) -> Applied:
-    body = msgspec.json.decode(at.record.body, type=Revoked)
-    applied = _taken_back(at, "revoked", "revoked", body.reason)
-    assert at.step is not None
-    at.step.revoked = body
-    return applied
+    """Only the leader can say that a task ends, on a subject that is its alone; so a role that writes this on its own
+    register has moved the register, and nothing else."""
+    if at.task.ending is None and (at.step is None or at.step.version >= ENDINGS):
+        raise Ignored("nobody has said that the task ends")
+    return _taken_back(at, "revoked", "revoked", msgspec.json.decode(at.record.body, type=Revoked).reason)
 
 
 def _taken_back(at: Context, status: Status, why: str, reason: str) -> Applied:
@@ -240,7 +256,8 @@ def _taken_back(at: Context, status: Status, why: str, reason: str) -> Applied:
     if step is None or not (step.running or (step.status == "waiting" and status == "revoked")):
         raise Ignored("nothing to take back")
     book(at.board, at.task, step, worst(step.opened))
-    step.opened, step.asks = None, None
+    _leave_open(step)
+    step.asks = None
     move(at, step, status)
     step.why, step.reasons, step.stored = why, (reason,), {}
     return Applied(at.task, at.record)

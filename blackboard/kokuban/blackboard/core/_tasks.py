@@ -9,7 +9,7 @@ import msgspec
 from kokuban.blackboard.core import _ends
 from kokuban.blackboard.core._context import Applied, Context, Ignored, Stored, book, check_epoch, move, worst
 from kokuban.blackboard.core.state import Board, Task
-from kokuban.schemas import Final, Record, TaskSpec
+from kokuban.schemas import Ending, Final, Record, TaskSpec
 from kokuban.schemas.kinds import decode_artifact
 
 
@@ -37,6 +37,15 @@ def spec(board: Board, task_id: str, message: Stored, record: Record) -> Applied
         if earlier in board.tasks:
             board.tasks[earlier].dependents.append(task_id)
     return Applied(task, record)
+
+
+def ending(at: Context) -> Applied:
+    """The leader says how the task is about to end: nothing more is ordered, what is under way is sealed."""
+    check_epoch(at)
+    if at.task.ending is not None:
+        raise Ignored("an end was begun before")
+    at.task.ending = msgspec.json.decode(at.record.body, type=Ending)
+    return Applied(at.task, at.record)
 
 
 def final(at: Context) -> Applied:

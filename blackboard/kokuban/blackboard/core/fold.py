@@ -99,5 +99,6 @@ _HANDLERS: dict[tuple[str, str], Callable[[Context], Applied]] = {
     ("gate", "gate.vote"): _people.vote,
     ("gate", "gate.decision"): _people.decision,
     ("control", "task.control"): _people.control,
+    ("ending", "task.ending"): _tasks.ending,
     ("final", "task.final"): _tasks.final,
 }

@@ -10,6 +10,7 @@ from kokuban.schemas import (
     Allotment,
     BoardLimits,
     Decision,
+    Ending,
     Failed,
     Final,
     Gate,
@@ -17,7 +18,6 @@ from kokuban.schemas import (
     Opens,
     Plan,
     Ref,
-    Revoked,
     TaskSpec,
     Tombstone,
     Usage,
@@ -53,7 +53,8 @@ class Step:
 
     `usage` is that of all attempts, `begun` what it was when the present work began (an attempt and those that take it
     up). `granted` is what the leader raised its allotment to, `asks` what the owner asked for and has no answer to yet.
-    `gate` is what a waiting step waits for. `revoked` says which end its task was about to have.
+    `gate` is what a waiting step waits for. `doubt` is a call whose effect may have happened and may not be made again:
+    nobody said how it ended. `version` is that of the order's record.
     """
 
     id: str
@@ -76,7 +77,8 @@ class Step:
     granted: Allotment | None = None
     asks: Allotment | None = None
     gate: str = ""
-    revoked: Revoked | None = None
+    doubt: Opens | None = None
+    version: int = 0
     stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
 
     @property
@@ -125,7 +127,8 @@ class Task:
 
     `children` are the tasks that name it as their parent, `dependents` those that wait for its end. `tree_usage` is
     what it and all tasks below it have spent. `cancel` is the reason a person gave, `facts` what people added.
-    `admissible` is false for one that was stored while intake was closed. `deadline` is a time of the server's clock.
+    `ending` is the end that it is about to have. `admissible` is false for one that was stored while intake was closed.
+    `deadline` is a time of the server's clock.
     """
 
     id: str
@@ -140,6 +143,7 @@ class Task:
     plan: Plan | None = None
     final: Final | None = None
     final_seq: int = 0
+    ending: Ending | None = None
     final_time: float = 0.0
     last_seq: int = 0
     last_time: float = 0.0

@@ -370,7 +370,7 @@ class Bus:
         if refusal is None:
             log.debug("connection error", error=repr(error)[:200])
             return
-        log.warning("not permitted", user=self.user, subject=refusal.subject, publish=refusal.is_publish)
+        log.debug("not permitted", user=self.user, subject=refusal.subject, publish=refusal.is_publish)
         if not refusal.is_publish:
             self._refused.add(refusal.subject)
             return

@@ -153,6 +153,7 @@ def _supervisor() -> tuple[str, ...]:
         subjects.grant("*", "*", "*"),
         subjects.gate_request("*", "*", "*"),
         subjects.gate_decision("*", "*", "*"),
+        subjects.ending("*"),
         subjects.final("*"),
         subjects.buried("*"),
         "kb.ctl.>",

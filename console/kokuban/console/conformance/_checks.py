@@ -96,7 +96,7 @@ async def beats(exam: Examination) -> str:
     async def twice() -> bool:
         return exam.beats.count((TASK, "beating", fence)) >= 2
 
-    await eventually(twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=8)
+    await eventually(twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=8, gone=exam.leader.gone)
     heard = exam.beats.count((TASK, "beating", fence))
     await exam.one.proxy.let_go()
     await exam.leader.done("beating")
@@ -279,7 +279,8 @@ async def examine(
     """Run the program `command` in the folder `place` through the checks, each with an outcome; `home` is for the
     server's store and the program's logs. Close it when you leave it early (`contextlib.aclosing`).
 
-    On a `protected` server the program gets its role's credential and no other. What it should do at once is waited for
+    A program that ends by itself is examined no further: the outcome that saw it is a failure, and the last one. On a
+    `protected` server the program gets its role's credential and no other. What it should do at once is waited for
     `patience_seconds`. Raises `EmbeddedServerError`, `BusError`, `OSError` (no such program).
     """
     async with AsyncExitStack() as stack:
@@ -304,6 +305,7 @@ async def examine(
             return instance
 
         exam = Examination(server, leader, start, await start())
+        leader.gone = lambda: exam.one.ended is not None
         await bus.subscribe(f"{subjects.HEARTBEATS}.{leader.role}.*", exam.heard)
         for check in checks:
             rule = (check.__doc__ or "").strip()
@@ -311,7 +313,12 @@ async def examine(
                 outcome = Outcome(check.__name__, rule, True, await check(exam))
             except (Failed, BusError) as error:
                 outcome = Outcome(check.__name__, rule, False, _explained(str(error), exam.one))
+            gone = leader.gone()
+            if gone and outcome.passed and check is not ends:
+                outcome = outcome._replace(passed=False, seen=_explained("it did not go on", exam.one))
             yield outcome
+            if gone:
+                return
             if not outcome.passed and check is not checks[-1]:  # what it holds now must not spoil the next check
                 await exam.one.stop()
                 exam.one = await start()

@@ -40,7 +40,7 @@ def read_folder(folder: Path, role: str) -> RoleFolder:
     for path in sorted(folder.glob("kinds/*.json")):
         try:
             schema = msgspec.json.format(_read(path), indent=-1)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadFolder(f"{path}: not JSON: {error}") from error
         body = RegisteredKind(path.stem, 1, msgspec.Raw(schema))
         if found := problems_of_kind(kinds, body):

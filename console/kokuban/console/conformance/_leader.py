@@ -42,14 +42,20 @@ class Failed(Exception):
     """The program broke the rule; the message says what was seen."""
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float) -> T:
-    """The first thing that `look` finds. Raises `Failed`, saying what was waited for."""
+async def eventually(
+    look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float, gone: Callable[[], bool] = lambda: False
+) -> T:
+    """The first thing that `look` finds. Raises `Failed`, saying what was waited for, at the end of the time or once
+    whoever should bring it about is `gone`."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + seconds
     while True:
+        late = gone()  # asked first: what it did before its end is there to be seen
         found = await look()
         if found:
             return found
+        if late:
+            raise Failed(what)
         if loop.time() > give_up:
             raise Failed(f"{what} within {seconds:g} s")
         await asyncio.sleep(0.02)
@@ -57,12 +63,13 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str, *, seco
 
 class Leader:
     """The right to decide about the one task of this board. `patience_seconds` is how long an answer of the program's
-    is waited for; its work may take what the contract says besides."""
+    is waited for; its work may take what the contract says besides. Nothing is waited for once the program is `gone`."""
 
     def __init__(self, bus: Bus, folder: RoleFolder, patience_seconds: float) -> None:
         self.bus = bus
         self.patience_seconds = patience_seconds
         self.role = folder.contract.role
+        self.gone: Callable[[], bool] = lambda: False
         self._folder = folder
         self._epoch = 0
         self._spec = 0
@@ -154,7 +161,7 @@ class Leader:
     async def eventually(self, look: Callable[[], Awaitable[T | None]], what: str, *, work: bool = False) -> T:
         """The first thing that `look` finds. `work`: it takes the program's work. Raises `Failed`."""
         more = self._folder.contract.limits.seconds if work else 0
-        return await eventually(look, what, seconds=self.patience_seconds + more)
+        return await eventually(look, what, seconds=self.patience_seconds + more, gone=self.gone)
 
     async def register(self, step: str) -> list[tuple[int, Record]]:
         """Every record on a step's register, with its sequence. Raises `Failed` for one that cannot be read."""
