@@ -177,6 +177,19 @@ def _unsealed() -> None:
     decide._ending = lambda task, doom: [End(Final(doom.state, str(doom), usage=task.usage))]
 
 
+@breaks("end-otherwise", "supervisor", "ending", words="keyed " * 60, sort=0.25)
+def _end_otherwise() -> None:
+    from msgspec.structs import replace
+
+    from kokuban.supervisor._commands import End
+
+    def change(task: Any, command: Any) -> Any:
+        begun = isinstance(command, End) and task.ending is not None
+        return End(replace(command.body, state="failed")) if begun else command
+
+    _at_publish(change)
+
+
 @breaks("cancel-ignored", "supervisor", "cancel", words="keyed " * 60, sort=0.25)
 def _cancel_ignored() -> None:
     decide = _module("kokuban.supervisor.decide")
@@ -329,6 +342,15 @@ def _blind_retry() -> None:
     from kokuban.agents._tape import Tape
 
     Tape._check_not_begun = lambda self, description, same_key: None
+
+
+@breaks("doubt-repeated", "supervisor coder", "in-doubt", words="other " * 12)
+def _doubt_repeated() -> None:
+    from kokuban.agents import worker
+    from kokuban.schemas import Failed
+
+    worker.failure_of = lambda error, seconds, last, *rest: Failed("model", "as if nothing had been begun", True, last)
+    _module("kokuban.supervisor.decide")._refuse_doubt = lambda task: None
 
 
 @breaks("never-sent", "coder", "effect-lost")

@@ -5,6 +5,7 @@ The long form is `python bench/chaos --tasks 200 --faults 50`; its seed is print
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from support.processes import linux_only
 
 KIT = Path(__file__).parents[2] / "bench" / "chaos"
+KINDS = (
+    "kill worker", "kill supervisor", "kill server", "stop worker", "stop supervisor", "stop server", "cut", "hold", "fill",
+    "redeliver", "skew",
+)  # fmt: skip
 pytestmark = linux_only
 
 
@@ -25,13 +30,16 @@ def chaos(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_few_tasks_under_a_few_faults() -> None:
-    kinds = "kill worker,stop worker,kill supervisor,kill server,cut,redeliver,skew"
-    done = chaos("--tasks", 12, "--faults", 7, "--kinds", kinds, "--seconds", 10, "--settle-seconds", 60, "--seed", 4)
+    done = chaos("--tasks", 12, "--faults", len(KINDS), "--seconds", 11, "--settle-seconds", 60, "--seed", 4)
     assert done.returncode == 0
     assert "violations: 0" in done.stdout
+    for kind in KINDS:
+        assert re.search(rf"[:,] {kind} [1-9]", done.stdout), kind
 
 
-@pytest.mark.parametrize(("name", "rule"), [("end-twice", "end-once"), ("unjournalled", "effect-journalled")])
+@pytest.mark.parametrize(
+    ("name", "rule"), [("end-twice", "end-once"), ("end-otherwise", "ending"), ("unjournalled", "effect-journalled")]
+)
 def test_a_rule_broken_on_purpose_is_found_out(name: str, rule: str) -> None:
     done = chaos("--break", name, "--tasks", 6, "--faults", 0, "--seconds", 4, "--settle-seconds", 6, "--seed", 1)
     assert done.returncode == 1

@@ -42,7 +42,8 @@ EVENTS = {
     "step.failed": "failed", "step.released": "released", "step.revoked": "revoked", "task.final": "ended",
     "artifact": "stored", "ctl.lease": "lease", "ctl.epoch": "leader", "step.waiting": "waiting",
     "step.granted": "granted", "gate.request": "gate", "gate.vote": "vote", "gate.decision": "decision",
-    "task.ending": "ending", "task.tombstone": "archived", "ctl.limits": "limits", "ctl.intake": "intake", "ctl.kind": "kind",
+    "task.ending": "ending", "task.tombstone": "archived", "ctl.limits": "limits", "ctl.intake": "intake",
+    "ctl.kind": "kind",
     "ctl.role": "role", "ctl.snapshot": "snapshot",
 }  # fmt: skip
 _CONTROLS = {"cancel": "cancel", "inject": "fact", "drop": "dropped"}

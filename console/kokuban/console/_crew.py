@@ -34,7 +34,7 @@ def children(
 
     # -P: nothing in the folder that a person happens to stand in is imported.
     kokuban = [sys.executable, "-P", "-m", "kokuban.console.main"]
-    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL", "KOKUBAN_CREDENTIALS", "KOKUBAN_APPROVE_TOOLS"}
+    hidden = {*KEYS, "KOKUBAN_MODEL", "KOKUBAN_BASE_URL", "KOKUBAN_CREDENTIALS"}
     plain = {name: value for name, value in os.environ.items() if name not in hidden} | {"KOKUBAN_NATS_URL": url}
     keys = {name: os.environ[name] for name in KEYS if name in os.environ}
 

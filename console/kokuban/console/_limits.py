@@ -226,7 +226,8 @@ def _unlimited(roles: list[str]) -> str:
         "No limits are set (roles have those of their contracts). `kokuban limits set NAME=VALUE` takes\n"
         f"  role.ROLE                with ROLE of {', '.join(roles)}\n"
         "  endpoint.NAME.concurrency, endpoint.NAME.requests, endpoint.NAME.tokens\n"
-        "                           with NAME what its workers were given as --endpoint; without, PROVIDER-HOST-PORT\n"
+        "                           with NAME what --endpoint gave its workers; without it, the provider and the\n"
+        "                           address: openai, openai-compatible-127-0-0-1-8000\n"
         "  tenant.NAME, tenant.NAME.budget, task\n"
         f"  weight.NAME              with NAME of {', '.join(WEIGHTS)}"
     )

@@ -66,7 +66,9 @@ def up(
         raise click.UsageError(
             f"credentials: {secrets} is no folder; up starts several users, name the tenant's folder"
         )
-    asyncio.run(_up(store, port, [contract.role for contract in contracts], concurrency, nats, secrets, choice, approve_tools))
+    asyncio.run(
+        _up(store, port, [contract.role for contract in contracts], concurrency, nats, secrets, choice, approve_tools)
+    )
 
 
 async def _up(

@@ -29,8 +29,8 @@ _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
     looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help (never
-    what a tool call changed). The first round is taken at temperature 0; asked again, the model is to come up with something else. A reply may also
-    be a native tool call or one JSON action."""
+    what a tool call changed). The first round is taken at temperature 0; asked again, the model is to come up with
+    something else. A reply may also be a native tool call or one JSON action."""
 
     def __init__(self, coding: Coding, tools: Registry) -> None:
         self._coding = coding
@@ -127,12 +127,14 @@ class Writing:
         elif call.id == "code" and self._at + 1 < len(self._round):
             self._at, self._asked_again = self._at + 1, 0
             return
-        if self._helps():
+        helps = self._helps()
+        if call.id != "code":  # a person may have approved it: only our own writes are undone
+            self._start = self._stage = (await coding.files(), coding.now)
+        if helps:
             self._notes, self._at, self._asked_again = [], 0, 0
             self._enough = self._enough or (call.id == "code" and not (coding.whole and coding.was_failing))
             return
-        if call.id != "code":  # it may have been approved by a person: only our own writes are undone
-            self._start = self._stage = (await coding.files(), coding.now)
+        if call.id != "code":
             self._notes.append(KEPT)
         await self._undo(mend=call.id == "code")
 

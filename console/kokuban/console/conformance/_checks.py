@@ -96,7 +96,9 @@ async def beats(exam: Examination) -> str:
     async def twice() -> bool:
         return exam.beats.count((TASK, "beating", fence)) >= 2
 
-    await eventually(twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=8, gone=exam.leader.gone)
+    await eventually(
+        twice, f"no two heartbeats that hold [{TASK}, beating, {fence}] were heard", seconds=8, gone=exam.leader.gone
+    )
     heard = exam.beats.count((TASK, "beating", fence))
     await exam.one.proxy.let_go()
     await exam.leader.done("beating")

@@ -63,7 +63,7 @@ async def eventually(
 
 class Leader:
     """The right to decide about the one task of this board. `patience_seconds` is how long an answer of the program's
-    is waited for; its work may take what the contract says besides. Nothing is waited for once the program is `gone`."""
+    is waited for; its work may take what the contract says besides. Once the program is `gone`, nothing is."""
 
     def __init__(self, bus: Bus, folder: RoleFolder, patience_seconds: float) -> None:
         self.bus = bus
