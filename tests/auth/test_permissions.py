@@ -34,7 +34,8 @@ MAY = {
     "admin": [SPEC, "kb.ctl.limits", "kb.ctl.kind.glossary.1", "kb.ctl.role.writer", "kc.limits.big"],
     "supervisor": [
         "kb.task.t.work.coder.fix", "kb.task.t.step.coder.fix", "kb.task.t.grant.coder.fix", "kb.task.t.final",
-        "kb.task.t.ending", "kb.task.t.buried", "kb.task.t.gate.coder.g.request", "kb.task.t.gate.coder.g.decision", SPEC,
+        "kb.task.t.ending", "kb.task.t.buried", "kb.task.t.gate.coder.g.request",
+        "kb.task.t.gate.coder.g.decision", SPEC,
         "kb.ctl.lease", "kb.ctl.epoch.3",
     ],
     "role-researcher": [
@@ -46,12 +47,14 @@ MAY = {
 }  # fmt: skip
 MAY_NOT = {
     "client": [
-        "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", "kb.task.t.work.coder.fix", "kb.task.t.step.coder.fix",
+        "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", "kb.task.t.work.coder.fix",
+        "kb.task.t.step.coder.fix",
         "kb.task.t.control.ann.1", "kb.task.t.gate.coder.g.vote.ann", "kb.ctl.limits", "kb.ctl.lease",
         "kc.limits.big", "kc.endpoint.big",
     ],
     "admin": [
-        "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", "kb.ctl.lease", "kb.ctl.epoch.0", "kb.task.t.gate.coder.g.decision",
+        "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", "kb.ctl.lease", "kb.ctl.epoch.0",
+        "kb.task.t.gate.coder.g.decision",
     ],
     "supervisor": [
         "kb.task.t.gate.coder.g.vote.ann", "kb.task.t.journal.coder.fix", "kb.task.t.artifact.coder.patch.p.7",
@@ -61,7 +64,8 @@ MAY_NOT = {
         "kb.task.t.artifact.researcher.patch.p.7", "kb.task.t.artifact.coder.patch.p.7", "kb.task.t.step.coder.fix",
         "kb.task.t.journal.coder.fix", "kb.task.t.work.researcher.find", "kb.task.t.grant.researcher.find",
         "kb.task.t.gate.researcher.g.request", "kb.task.t.gate.researcher.g.decision",
-        "kb.task.t.gate.researcher.g.vote.ann", "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", SPEC, "kb.ctl.limits",
+        "kb.task.t.gate.researcher.g.vote.ann", "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", SPEC,
+        "kb.ctl.limits",
         "kb.ctl.lease", "kb.task.t.control.local.1", "kc.limits.big",
     ],
     "approver-ann": [
@@ -69,7 +73,8 @@ MAY_NOT = {
         "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried",
     ],
     "watcher": [
-        SPEC, "kb.task.t.control.local.1", "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried", "kb.ctl.limits", "kc.limits.big",
+        SPEC, "kb.task.t.control.local.1", "kb.task.t.final", "kb.task.t.ending", "kb.task.t.buried",
+        "kb.ctl.limits", "kc.limits.big",
         "kc.endpoint.big", "kb.task.t.gate.coder.g.vote.ann", "$O.KOKUBAN_PAYLOADS.M.x", "$O.KOKUBAN_PAYLOADS.C.x",
     ],
 }  # fmt: skip
