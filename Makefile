@@ -14,7 +14,7 @@ demo: $(READY)  ## run the main job on a bundled workspace: five agents, one boa
 	@$(VENV)/bin/kokuban demo $(ARGS)
 
 test: $(READY)  ## run all tests, against real servers and processes
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n 4 --dist worksteal $(ARGS)
 
 coverage: $(READY)  ## branch coverage of what is pure: the fold, the budget arithmetic, the decisions
 	@$(RUN) -m coverage run --branch --data-file=.coverage --source=kokuban.blackboard.core,kokuban.supervisor \

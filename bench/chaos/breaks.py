@@ -173,7 +173,6 @@ def _unsealed() -> None:
     from kokuban.supervisor._commands import End
 
     decide = _module("kokuban.supervisor.decide")
-
     decide._ending = lambda task, doom: [End(Final(doom.state, str(doom), usage=task.usage))]
 
 

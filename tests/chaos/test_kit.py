@@ -16,8 +16,8 @@ from support.processes import linux_only
 
 KIT = Path(__file__).parents[2] / "bench" / "chaos"
 KINDS = (
-    "kill worker", "kill supervisor", "kill server", "stop worker", "stop supervisor", "stop server", "cut", "hold", "fill",
-    "redeliver", "skew",
+    "kill worker", "kill supervisor", "kill server", "stop worker", "stop supervisor", "stop server", "cut", "hold",
+    "fill", "redeliver", "skew",
 )  # fmt: skip
 pytestmark = linux_only
 

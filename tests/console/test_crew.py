@@ -43,6 +43,15 @@ def test_keys_and_addresses_reach_only_who_needs_them_and_no_command_line(
         assert ("--concurrency" in child.argv) == (child.name != "supervisor")
 
 
+def test_tools_that_want_a_person_reach_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOKUBAN_APPROVE_TOOLS", "delete_file")
+    for given, told in (((), "delete_file"), (("write_file", "edit_file"), "write_file edit_file")):
+        _, coder = children(
+            ["coder"], url="nats://host", folder=tmp_path, model=None, drain_seconds=1, approve_tools=given
+        )
+        assert coder.env["KOKUBAN_APPROVE_TOOLS"] == told
+
+
 def test_the_model_is_the_one_that_is_named_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("KOKUBAN_MODEL", "KOKUBAN_BASE_URL"):

@@ -110,7 +110,7 @@ def test_approving_binds_to_what_was_seen_and_counts_once(ask: Here, room: Room)
     other = ask("approvals", "approve", f"{at.task}/fix-1-3", "--seen", "0000")
     assert (other.code, other.out) == (1, "")
     assert "nothing was written" in other.err
-    assert bound in other.err
+    assert f"'0000' does not match: the gate is bound to {bound}" in other.err
     first = ask("approvals", "approve", "fix-1-3", "--reason", "fine", "--seen", bound[7:15])
     assert (first.code, first.err) == (0, "")
     assert "ann: approve" in first.out
@@ -221,6 +221,10 @@ def test_cancel_and_inject_are_stored_and_say_so(ask: Here, room: Room) -> None:
     at = room.open()
     said = ask("inject", at.task, "The fee is 25 euro")
     assert (said.code, "is stored" in said.out) == (0, True)
+    again = ask("inject", at.task, " The fee is 25 euro ")
+    assert (again.code, "was there already" in again.out) == (0, True)
+    assert ask("inject", at.task, "The fee is 25 euro", "--json").objects[0]["landed"] is False
+    assert state(room, at.task).facts == ["The fee is 25 euro"]
     said = ask("cancel", at.task, "--reason", "enough", "--json")
     assert said.code == 0
     assert (said.objects[0]["counts"], said.objects[0]["person"]) == (True, "ann")
@@ -246,6 +250,16 @@ def test_cancel_and_inject_are_stored_and_say_so(ask: Here, room: Room) -> None:
         assert part in result.out
     found = ask("result", at.task, "--json").objects[0]
     assert (found["state"], found["blocked"], found["unconfirmed"]) == ("cancelled", ["b"], ["fix"])
+
+
+def test_how_a_task_ended_is_said_once(ask: Here, room: Room) -> None:
+    at = room.open()
+    room.do(at.ends(Final("cancelled", "cancelled: waiter gone")))
+    for command in (("result",), ("status",), ("watch", "--no-follow"), ("cancel",)):
+        said = ask(*command, at.task)
+        assert "cancelled: waiter gone" in said.out + said.err
+        assert "cancelled: cancelled" not in said.out + said.err
+    assert ask("result", at.task, "--json").objects[0]["reason"] == "cancelled: waiter gone"
 
 
 def test_what_cannot_be_said_to_a_task(ask: Here, room: Room) -> None:

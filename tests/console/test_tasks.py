@@ -59,6 +59,15 @@ def test_submit_prints_the_id_alone_and_a_key_makes_it_the_same_task(kokuban: Ru
     }  # fmt: skip
 
 
+def test_a_part_of_a_task_names_it(kokuban: Run, board: dict[str, str]) -> None:
+    whole = kokuban("submit", "Write the book", env=board).stdout.strip()
+    part = kokuban("submit", "Write a chapter", "--parent", whole, env=board).stdout.strip()
+    assert json.loads(kokuban("status", part, "--json", env=board).stdout)["parent"] == whole
+    orphan = kokuban("submit", "Write a page", "--parent", "t-missing", env=board)
+    assert (orphan.returncode, orphan.stdout) == (2, "")
+    assert "t-missing" in orphan.stderr
+
+
 def test_a_task_that_nobody_works_on_is_open(kokuban: Run, board: dict[str, str], workspace: Path) -> None:
     goal = "Add [/red] and \x1b[31mred\x1b[0m"
     options = ("--workspace", workspace, "--check", "true", "--tokens", "0")

@@ -74,6 +74,8 @@ def test_a_kind_and_a_role_from_files(kokuban: Callable[..., Any], tmp_path: Pat
         (("kinds", "add", "Bad.json", "--name", "patch"), "'patch' is built in"),
         (("kinds", "add", "wrong.json"), "type: "),
         (("kinds", "add", "text.json"), "not JSON"),
+        (("kinds", "add", "deep.json"), "schema: not JSON"),
+        (("roles", "add", "deep.toml"), "contract: not TOML"),
         (("kinds", "show", "song"), "there is no 'song'"),
         (("roles", "show", "bard"), "there is no 'bard'"),
         (("roles", "add", "text.json"), "not TOML"),
@@ -90,6 +92,8 @@ def test_wrong_input_is_named(kokuban: Callable[..., Any], tmp_path: Path, args:
     (tmp_path / "Bad.json").write_text("{}")
     (tmp_path / "wrong.json").write_text('{"type": "strng"}')
     (tmp_path / "text.json").write_text("{nope")
+    (tmp_path / "deep.json").write_text("[" * 90_000)
+    (tmp_path / "deep.toml").write_text(f"role = {'[' * 90_000}")
     (tmp_path / "mine.py").write_text("class Mine:\n    async def perform(self, work):\n        return []\n")
     done = kokuban(*args)
     assert why in done.stderr

@@ -45,6 +45,29 @@ def test_a_program_that_is_not_there_is_wrong_usage() -> None:
     assert (done.returncode, "there is no program 'no-such-program'" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("program", ["nope:X", "glossarist:Nope"])
+def test_a_class_that_is_not_there_is_wrong_usage(program: str) -> None:
+    done = conformance("glossarist", "--program", program)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no module 'nope'" in done.stderr or "has no class 'Nope'" in done.stderr
+
+
+def test_a_program_that_ends_at_once_is_examined_no_further() -> None:
+    done = conformance("indexer", "--exec", "sh -c 'echo no luck; exit 3'")
+    assert (done.returncode, "pass" in done.stdout, done.stdout.count("FAIL")) == (1, False, 1)
+    assert "ended with code 3; it said: no luck" in done.stdout
+    assert f"0 of {len(CHECKS)} rules kept; the program had ended" in done.stderr
+
+
+async def test_a_program_that_never_ran_keeps_no_rule(tmp_path: Path) -> None:
+    checks = [rules.produces, rules.newer]  # the first one waits for nothing but silence
+    async with aclosing(
+        examine(read_folder(EXAMPLES, "indexer"), ["false"], EXAMPLES, tmp_path, checks, patience_seconds=60)
+    ) as outcomes:
+        (found,) = [outcome async for outcome in outcomes]
+    assert (found.passed, "ended with code 1" in found.seen) == (False, True)
+
+
 BROKEN: list[tuple[Check, str, str, str]] = [
     (rules.takes, "attempt: record.attempt", "attempt: 7", "was not claimed|does not count|attempt 7"),
     (rules.takes, "{ ...base, fence, derived_from", "{ ...base, fence: 1, derived_from", "does not count"),

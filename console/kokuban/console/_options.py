@@ -86,8 +86,10 @@ class TaskRequest:
 
         from kokuban.blackboard.client import check_spec, read_sources
         from kokuban.blackboard.workspace import scan
-        from kokuban.schemas import TaskSpec
+        from kokuban.schemas import TaskSpec, subjects
 
+        if self.parent is not None:
+            subjects.token(self.parent, "parent")
         check_spec(TaskSpec(self.goal, "sha256:" + "0" * 64, **self._fields()))
         tree = await asyncio.to_thread(scan, self.workspace) if self.workspace else {}
         await asyncio.to_thread(read_sources, self.sources)

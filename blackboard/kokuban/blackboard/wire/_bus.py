@@ -370,7 +370,8 @@ class Bus:
         if refusal is None:
             log.debug("connection error", error=repr(error)[:200])
             return
-        log.debug("not permitted", user=self.user, subject=refusal.subject, publish=refusal.is_publish)
+        # info: a process that runs for long logs it; a command says it once, as its error
+        log.info("not permitted", user=self.user, subject=refusal.subject, publish=refusal.is_publish)
         if not refusal.is_publish:
             self._refused.add(refusal.subject)
             return
