@@ -158,7 +158,7 @@ def test_without_a_credential_the_way_out_is_said(guarded: NatsServer, kokuban: 
     assert done.returncode == 3
     assert "--credentials" in done.stderr
     done = kokuban("status", "--nats", guarded.url, "--credentials", "missing.nk")
-    assert (done.returncode, "missing.nk" in done.stderr) == (3, True)
+    assert (done.returncode, "missing.nk" in done.stderr) == (2, True)
 
 
 def test_a_crew_on_a_server_with_accounts(
