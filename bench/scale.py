@@ -154,7 +154,7 @@ async def stored(counts: list[int], tasks: int, folder: Path) -> list[dict[str, 
     for count in counts:
         async with EmbeddedServer(folder / f"stored-{count}", sync="default") as server:
             async with await Bus.connect(server.url) as bus:
-                await ensure_board(bus, max_bytes=64 * 1024**3)
+                await ensure_board(bus, max_bytes=8 * 1024**3)
                 past = _Past(bus, await bus.last_seq())
                 await past.lead()
                 for number in range(count):
