@@ -164,6 +164,7 @@ async def stored(counts: list[int], tasks: int, folder: Path) -> list[dict[str, 
                 begin = time.perf_counter()
                 await throughput(board, server.url, 1)
                 ready = time.perf_counter() - begin
+                await throughput(board, server.url, tasks)  # a leader's first snapshot is taken meanwhile
                 rate, alone = await throughput(board, server.url, tasks)
                 memory = {"supervisor": _memory(pids["supervisor"]), "server": _memory(server.pid)}
         rows.append({"stored": count, "ready_s": ready, "tasks_per_second": rate, "alone_ms": alone, "mb": memory})
