@@ -63,9 +63,6 @@ class People:
     async def _store(self, task: str, spec: TaskSpec, parent: str | None = None) -> None:
         raise NotImplementedError
 
-    def _who(self, person: str | None) -> str:
-        return person_name(person, self._bus.person)
-
     # ------------------------------------------------------------------ to a task
 
     async def cancel(self, task: str, reason: str = "", *, person: str | None = None) -> Told | Ended:

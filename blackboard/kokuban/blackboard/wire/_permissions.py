@@ -37,11 +37,6 @@ class User(NamedTuple):
         """Answers to this user come below this prefix, and only this user may hear them."""
         return f"_INBOX_{self.id}"
 
-    @property
-    def board_api(self) -> str:
-        """Where this user asks JetStream about the board."""
-        return subjects.SERVER_API if self.kind == "supervisor" else subjects.MEMBERS_API
-
 
 PLAIN = (User("client"), User("admin"), User("supervisor"), User("watcher"))
 """The users that every tenant has."""
