@@ -4,6 +4,7 @@
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+PURE := */blackboard/core/*,*/supervisor/decide.py,*/supervisor/_agenda.py,*/supervisor/_budget.py,*/supervisor/_gates.py,*/supervisor/_orders.py,*/supervisor/_room.py,*/supervisor/_wants.py
 
 .PHONY: help demo test coverage lint format record bench schemas exports
 
@@ -20,9 +21,7 @@ coverage: $(READY)  ## branch coverage of what is pure: the fold, the budget ari
 	@$(RUN) -m coverage run --branch --data-file=.coverage --source=kokuban.blackboard.core,kokuban.supervisor \
 	    -m pytest tests/core tests/supervisor tests/quota/test_core.py tests/registry/test_fold.py \
 	    tests/retention/test_tombstone.py tests/retention/test_snapshot.py $(ARGS)
-	@$(RUN) -m coverage report --data-file=.coverage --show-missing --skip-covered --include="*/blackboard/core/*,$\
-	    */supervisor/decide.py,*/supervisor/_agenda.py,*/supervisor/_budget.py,*/supervisor/_gates.py,$\
-	    */supervisor/_orders.py,*/supervisor/_room.py,*/supervisor/_wants.py"
+	@$(RUN) -m coverage report --data-file=.coverage --show-missing --skip-covered --include='$(PURE)'
 
 lint: $(READY)  ## check format, style, types and the direction of imports
 	@$(RUN) -m ruff format --check --quiet .
