@@ -178,3 +178,22 @@ async def test_a_watch_raises_when_the_connection_is_closed_for_good(nats_server
     await board.close()
     with pytest.raises(BusError):
         await asyncio.wait_for(watching, 10)
+
+
+async def test_absence_that_a_replica_behind_the_leader_reports_is_not_believed(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await Client.connect(nats_server.url) as board:
+        task = await board.submit("before")
+
+        async def knows_nothing(*_: object) -> None:
+            return None
+
+        monkeypatch.setattr(Bus, "_direct", knows_nothing)  # every direct read is answered by such a replica
+        part = await board.submit("a part of it", parent=task, after=[task], tenant="default")
+        assert (await board.cancel(task)).task == task
+        assert [event.event async for event in board.watch(part, follow=False)] == ["submitted"]
+        with pytest.raises(InvalidTask, match="there is no task 't-none'"):
+            await board.submit("of nothing", after=["t-none"])
+        with pytest.raises(NoSuchTask):
+            await board.cancel("t-none")

@@ -61,7 +61,7 @@ def unpack(data: bytes) -> list[Stored]:
 
 async def tombstone_of(bus: Bus, task: str) -> Tombstone | None:
     """The task's tombstone; None when it has none. Only a leader can have written it."""
-    stored = await bus.patiently(lambda: bus.last(subjects.buried(subjects.token(task, "task"))))
+    stored = await bus.patiently(lambda: bus.find(subjects.buried(subjects.token(task, "task"))))
     if stored is None:
         return None
     try:
@@ -112,7 +112,7 @@ class _Kept:
     async def read(self, seq: int) -> Stored | None:
         return self._by_seq.get(seq)
 
-    async def last(self, subject: str) -> Stored | None:
+    async def find(self, subject: str) -> Stored | None:
         return self._last.get(subject)
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:

@@ -25,7 +25,7 @@ class Records(Protocol):
 
     async def read(self, seq: int) -> Stored | None: ...
 
-    async def last(self, subject: str) -> Stored | None: ...
+    async def find(self, subject: str) -> Stored | None: ...
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T: ...
 
@@ -62,7 +62,7 @@ class Content:
         raise LookupError(f"artifact {ref.kind} {ref.name!r}: record {ref.seq} holds no {ref.digest}")
 
     async def _stored(self, ref: Ref, subject: str) -> bytes:
-        stored = await self._bus.patiently(lambda: self._bus.last(subject))
+        stored = await self._bus.patiently(lambda: self._bus.find(subject))
         body = bytes(open_record(stored.data).body) if stored else b""
         if digest(body) != ref.digest:
             raise LookupError(f"artifact {ref.kind} {ref.name!r}: its stored content is gone")

@@ -104,10 +104,13 @@ class People:
         stored = await write(self._bus, subject, data, op=op, fence=Fence(subject, 0))
         return stored if isinstance(stored, Conflict) else stored.seq
 
+    async def _find(self, subject: str) -> Stored | None:
+        return await self._bus.patiently(lambda: self._bus.find(subject))
+
     async def _end(self, task: str) -> tuple[int, Final | Tombstone] | None:
         """How a task ended and where that is stored, None while it has not. Raises `NoSuchTask`."""
         name = subjects.token(task, "task")
-        spec = await self._bus.patiently(lambda: self._bus.last(subjects.spec(name)))
+        spec = await self._find(subjects.spec(name))
         if spec is None:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
         final = await self._bus.patiently(lambda: self._bus.last(subjects.final(name)))

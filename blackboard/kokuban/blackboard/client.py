@@ -233,22 +233,19 @@ class Client(People):
         """Raise `InvalidTask` for tasks and kinds that are not on the board: an approval of a kind that nobody makes
         would never be asked for."""
         for field, name in [*(("after", name) for name in spec.after), *((("parent", parent),) if parent else ())]:
-            if await self._last(subjects.spec(subjects.token(name, field))) is None:
+            if await self._find(subjects.spec(subjects.token(name, field))) is None:
                 raise InvalidTask(f"{field}: there is no task {name!r} on this board")
         for kind in spec.approve:
-            if kind not in KINDS and await self._last(subjects.kind(kind, 1)) is None:
+            if kind not in KINDS and await self._find(subjects.kind(kind, 1)) is None:
                 raise InvalidTask(
                     f"approve: there is no kind {kind!r}; known are {', '.join(KINDS)} and registered ones"
                 )
 
     async def _check_intake(self) -> None:
-        stored = await self._last(subjects.INTAKE)
+        stored = await self._bus.patiently(lambda: self._bus.last(subjects.INTAKE))
         intake = msgspec.json.decode(open_record(stored.data).body, type=Intake) if stored else None
         if intake is not None and not intake.open:
             raise full(intake)
-
-    async def _last(self, subject: str) -> Stored | None:
-        return await self._bus.patiently(lambda: self._bus.last(subject))
 
     async def _store(self, task: str, spec: TaskSpec, parent: str | None = None) -> None:
         op = secrets.token_hex(12)
@@ -273,7 +270,7 @@ class Client(People):
         with `follow`, new ones as they come. A watch of one task ends with the task; it raises `NoSuchTask` when there
         is none. Of an archived task they come from its archive; without that, only its end does. Outages are ridden
         out; `BusError` when the connection is closed for good."""
-        if task is not None and await self._bus.last(subjects.spec(subjects.token(task, "task"))) is None:
+        if task is not None and await self._find(subjects.spec(subjects.token(task, "task"))) is None:
             raise NoSuchTask(f"task: there is no {task!r} on this board")
         if task is None and follow:
             async for event in self._feed.follow(after):
@@ -297,8 +294,10 @@ class Client(People):
         """The task as its records say now, or its archive; of one whose archive is gone, what the tombstone says.
         Raises `NoSuchTask`."""
         board = await self._fold(task)
-        if task not in board.tasks:
-            raise NoSuchTask(f"task: there is no {task!r} on this board")
+        while task not in board.tasks:  # a reader may have been served by a replica that is behind
+            if await self._find(subjects.spec(task)) is None:
+                raise NoSuchTask(f"task: there is no {task!r} on this board")
+            board = await self._fold(task)
         found = board.tasks[task]
         if found.tombstone is None:
             return found
@@ -356,7 +355,7 @@ class Client(People):
         return await self._content.artifact(ref)
 
     async def _final(self, task: str) -> Final | None:
-        stored = await self._bus.last(subjects.final(subjects.token(task, "task")))
+        stored = await self._find(subjects.final(subjects.token(task, "task")))
         if stored is not None:
             return msgspec.json.decode(open_record(stored.data).body, type=Final)
         stone = await tombstone_of(self._bus, task)

@@ -279,7 +279,7 @@ class Archiver:
         address = subjects.parse(message.subject)
         assert address is not None
         subject = subjects.spec(address.task)
-        spec = await self._bus.patiently(lambda: self._bus.last(subject))
+        spec = await self._bus.patiently(lambda: self._bus.find(subject))
         if spec is None or spec.seq > message.seq:
             await self._delete(message.seq)
 

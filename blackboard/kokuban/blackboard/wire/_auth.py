@@ -29,6 +29,7 @@ from kokuban.blackboard.wire._permissions import (
     MEMBER_HINTS,
     MEMBER_PUBLISHES,
     PLAIN,
+    READ_CALLS,
     User,
     permissions,
     user_of,
@@ -44,7 +45,7 @@ jetstream { store_dir: "store", sync_interval: always }
 include ./accounts.conf
 """
 _CONTROL = "control"
-_CONTROL_CALLS = ("DIRECT.GET", "STREAM.INFO", "STREAM.CREATE")
+_CONTROL_CALLS = (*READ_CALLS, "STREAM.CREATE")
 _CONTROL_PUBLISHES = (subjects.endpoint("*"), subjects.endpoint_limits("*"))
 _CONTROL_HINTS = f"{subjects.HINTS}.{subjects.CONTROL_SUBJECTS}"
 

@@ -33,6 +33,7 @@ from kokuban.blackboard.wire._errors import NoAnswer as NoAnswer
 from kokuban.blackboard.wire._errors import Refused as Refused
 from kokuban.blackboard.wire._errors import TooLarge as TooLarge
 from kokuban.blackboard.wire._errors import Unavailable as Unavailable
+from kokuban.blackboard.wire._find import of_leader, seconds_of
 from kokuban.blackboard.wire._refusals import refusal_in
 from kokuban.schemas import subjects
 
@@ -290,17 +291,25 @@ class Bus:
 
     async def read(self, seq: int) -> Stored | None:
         """The stored message at `seq`, None when it is gone."""
-        return await self._direct({"seq": seq}, subjects.BOARD)
+        return await self._surely({"seq": seq}, subjects.BOARD)
 
     async def last(self, subject: str, *, stream: str = subjects.BOARD, timeout: float = 5.0) -> Stored | None:
         """The last stored message on `subject`, None when there is none. A replica may lag: believe presence only."""
         return await self._direct({"last_by_subj": subject}, stream, timeout)
 
+    async def find(self, subject: str, *, stream: str = subjects.BOARD) -> Stored | None:
+        """As `last`, but absence may be believed too: the stream's leader was asked."""
+        return await self._surely({"last_by_subj": subject}, stream)
+
+    async def _surely(self, wanted: Mapping[str, Any], stream: str) -> Stored | None:
+        stored = await self._direct(wanted, stream)
+        return stored if stored is not None else await of_leader(self.api, stream, wanted)
+
     async def history(self, subject: str, *, after: int = 0, stream: str = subjects.BOARD) -> list[Stored]:
         """Every stored message on `subject` after sequence `after`, in order. For short chains: one read each."""
         found: list[Stored] = []
         while True:
-            stored = await self._direct({"seq": after + 1, "next_by_subj": subject}, stream)
+            stored = await self._surely({"seq": after + 1, "next_by_subj": subject}, stream)
             if stored is None:
                 return found
             found.append(stored)
@@ -335,7 +344,7 @@ class Bus:
                 return None
             raise Refused(int(status) if status.isdigit() else 0, headers.get("Description", "read refused"))
         return Stored(
-            int(headers["Nats-Sequence"]), headers["Nats-Subject"], _seconds(headers["Nats-Time-Stamp"]), message.data
+            int(headers["Nats-Sequence"]), headers["Nats-Subject"], seconds_of(headers["Nats-Time-Stamp"]), message.data
         )
 
     # ------------------------------------------------------------------ inside
@@ -404,15 +413,6 @@ async def _abandon(connection: Nats) -> None:
         await asyncio.wait_for(connection.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error):
         log.debug("close did not finish")
-
-
-def _seconds(stamp: str) -> float:
-    """RFC 3339 with up to nanoseconds to seconds since 1970 (microseconds kept)."""
-    import datetime
-
-    head, _, fraction = stamp.rstrip("Z").partition(".")
-    whole = datetime.datetime.fromisoformat(head).replace(tzinfo=datetime.UTC).timestamp()
-    return whole + (float(f"0.{fraction}") if fraction else 0.0)
 
 
 def _check_url(url: str) -> None:

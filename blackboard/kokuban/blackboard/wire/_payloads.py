@@ -142,7 +142,7 @@ class Payloads:
 
     async def _find(self, name: str) -> _Found | None:
         await self._ensure()
-        stored = await self._bus.patiently(lambda: self._bus.last(_entry(name), stream=_STREAM))
+        stored = await self._bus.patiently(lambda: self._bus.find(_entry(name), stream=_STREAM))
         if stored is None:
             return None
         try:

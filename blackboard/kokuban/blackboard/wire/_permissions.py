@@ -19,6 +19,8 @@ KINDS: tuple[Kind, ...] = ("client", "admin", "supervisor", "role", "approver", 
 NAMED: tuple[Kind, ...] = ("role", "approver")
 _BOARD = subjects.BOARD
 _STREAMS = (_BOARD, PAYLOADS_STREAM)
+READ_CALLS = ("DIRECT.GET", "STREAM.MSG.GET", "STREAM.INFO")
+"""A record by sequence or subject, of any replica and of the leader; the state of a stream."""
 
 
 class User(NamedTuple):
@@ -79,7 +81,7 @@ def permissions(user: User, crew: Crew) -> Permissions:
 
 def _reads(api: str, streams: tuple[str, ...]) -> tuple[str, ...]:
     """Records by sequence or subject, and the state of a stream."""
-    return tuple(f"{api}.{call}.{stream}" for call in ("DIRECT.GET", "STREAM.INFO") for stream in streams)
+    return tuple(f"{api}.{call}.{stream}" for call in READ_CALLS for stream in streams)
 
 
 MEMBER_PUBLISHES = (
@@ -88,7 +90,7 @@ MEMBER_PUBLISHES = (
 )  # fmt: skip
 """What passes from a tenant's team to its board, each user's permissions allowing."""
 MEMBER_CALLS = (
-    *(f"{call}.{stream}" for call in ("DIRECT.GET", "STREAM.INFO") for stream in _STREAMS),
+    *(f"{call}.{stream}" for call in READ_CALLS for stream in _STREAMS),
     *(f"CONSUMER.{call}.{_BOARD}.*" for call in ("CREATE", "DELETE", "MSG.NEXT")), f"CONSUMER.CREATE.{_BOARD}.*.>",
 )  # fmt: skip
 """What a team asks the server about its board."""

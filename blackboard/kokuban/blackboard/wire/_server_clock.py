@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kokuban.blackboard.wire._bus import Bus, _seconds
+from kokuban.blackboard.wire._bus import Bus
+from kokuban.blackboard.wire._find import seconds_of
 from kokuban.schemas import subjects
 
 FRESH_SECONDS = 10.0
@@ -32,7 +33,7 @@ class ServerClock:
             return
         asked = loop.time()
         info = await self._bus.api(f"STREAM.INFO.{subjects.CONTROL}", timeout=2.0)
-        self._asked, self._answered, self._stamp = asked, loop.time(), _seconds(info["ts"])
+        self._asked, self._answered, self._stamp = asked, loop.time(), seconds_of(info["ts"])
         self._known = True
 
     def earliest(self, instant: float) -> float:
