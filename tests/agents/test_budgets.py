@@ -104,7 +104,7 @@ async def test_a_tool_call_counts_when_it_is_opened(bench: Benches) -> None:
     async def dies(context: Any, arguments: Any) -> str:
         raise SystemExit(9)
 
-    first.tools = Registry([Tool("list", "", OPTIONAL, dies)])
+    first.tools = Registry([Tool("list", "", OPTIONAL, dies, "read", "read")])
     with pytest.raises(SystemExit):
         await first.run(says(call("list")))
     second = await bench(resumes=True, tool_calls=1)

@@ -123,7 +123,7 @@ async def test_a_new_attempt_that_does_the_same_sends_the_same_key(bench: Benche
     for replies in ((POST, RuntimeError("a bug")), (says(call("list")), POST, POST, DONE)):
         b = await bench()
         b.tools = post(endpoint, keyed=True)
-        b.tools.add(Tool("list", "", OPTIONAL, lambda context, arguments: "nothing"))
+        b.tools.add(Tool("list", "", OPTIONAL, lambda context, arguments: "nothing", "read", "read"))
         with contextlib.suppress(RuntimeError):
             await b.run(*replies)
     first, again, second = endpoint.asked

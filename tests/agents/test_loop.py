@@ -268,7 +268,7 @@ async def test_what_a_call_is_for_is_in_the_journal_before_it_is_made(bench: Ben
         lines.extend(msgspec.json.decode(record.body) for record in await bench.desk.journal())
         return "x"
 
-    b.tools = Registry([Tool("look", "", OBJECT, look)])
+    b.tools = Registry([Tool("look", "", OBJECT, look, "read", "read")])
     await b.run(says(call("look", '{"path":"a"}')), DONE)
     opened = lines[-1]["opens"]
     assert (opened["kind"], opened["tool"], opened["arguments"]) == ("tool", "look", {"path": "a"})

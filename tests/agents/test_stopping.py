@@ -131,7 +131,9 @@ async def test_a_shell_tool_ends_with_its_children(nats_server: NatsServer, bus:
         await sandbox.run(script, cwd=context.home, home=context.home, timeout_seconds=600)
         return ""
 
-    async with at_work(nats_server.url, tmp_path / "a", loops(Tool("shell", "", OPTIONAL, run, timeout_seconds=600))):
+    async with at_work(
+        nats_server.url, tmp_path / "a", loops(Tool("shell", "", OPTIONAL, run, "read", "read", timeout_seconds=600))
+    ):
         await desk.order()
         await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         assert await stopped.revoke() < STOPPED_WITHIN_SECONDS
@@ -158,7 +160,9 @@ async def test_a_tool_that_blocks_its_thread_is_interrupted(
         finally:
             over.set()
 
-    async with at_work(nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block, timeout_seconds=600))):
+    async with at_work(
+        nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block, "read", "read", timeout_seconds=600))
+    ):
         await desk.order()
         await eventually(began.is_set)
         assert await stopped.revoke() < STOPPED_WITHIN_SECONDS
@@ -179,7 +183,7 @@ async def test_what_cannot_be_stopped_is_not_said_to_have_stopped(
             return ""
 
     async with at_work(
-        nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block, timeout_seconds=600))
+        nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block, "read", "read", timeout_seconds=600))
     ) as worker:
         await desk.order()
         await eventually(began.is_set)
@@ -262,7 +266,7 @@ async def test_a_tool_that_blocks_holds_up_no_heartbeat(
             await beats.put(time.monotonic())
 
     await bus.subscribe("kl.heartbeat.coder.*", hear)
-    async with at_work(nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block))):
+    async with at_work(nats_server.url, tmp_path / "a", loops(Tool("block", "", OPTIONAL, block, "read", "read"))):
         await desk.order()
         times = [await asyncio.wait_for(beats.get(), 5) for _ in range(3)]
         enough.set()
@@ -352,7 +356,7 @@ async def test_a_tool_that_is_a_plain_function_runs_beside_the_loop(tmp_path: Pa
         seen.append(threading.current_thread().name)
         return "x"
 
-    judged = Registry([Tool("t", "", OPTIONAL, run)]).validate("t", {})
+    judged = Registry([Tool("t", "", OPTIONAL, run, "read", "read")]).validate("t", {})
     assert (await execute(judged, ToolContext(tmp_path, tmp_path))).text == "x"  # type: ignore[arg-type]
     assert seen == ["tool"]
 
@@ -365,7 +369,12 @@ async def test_its_time_is_bounded_and_its_failure_is_data(tmp_path: Path) -> No
     def breaks(context: ToolContext, arguments: Mapping[str, Any]) -> str:
         raise ZeroDivisionError
 
-    tools = Registry([Tool("slow", "", OPTIONAL, slow, timeout_seconds=0.05), Tool("breaks", "", OPTIONAL, breaks)])
+    tools = Registry(
+        [
+            Tool("slow", "", OPTIONAL, slow, "read", "read", timeout_seconds=0.05),
+            Tool("breaks", "", OPTIONAL, breaks, "read", "read"),
+        ]
+    )
     for name, said in (("slow", "stopped after 0.05 s"), ("breaks", "ZeroDivisionError")):
         done = await execute(tools.validate(name, {}), ToolContext(tmp_path, tmp_path))  # type: ignore[arg-type]
         assert said in done.text

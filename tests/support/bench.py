@@ -98,12 +98,12 @@ class Bench:
         self.keys: list[str] = []
         self.context = ToolContext(folder, folder)
         self.tools = Registry([
-            Tool("look", "", OBJECT, self._run("look")),
-            Tool("list", "", OPTIONAL, self._run("list")),
+            Tool("look", "", OBJECT, self._run("look"), "read", "read"),
+            Tool("list", "", OPTIONAL, self._run("list"), "read", "read"),
             Tool("change", "", OBJECT, self._run("change"), tier="write", effect="keyed", on_files=True),
             Tool("mail", "", OPTIONAL, self._run("mail"), tier="write", effect="other"),
             Tool("wire_money", "", OPTIONAL, self._run("wire_money"), tier="consequential", effect="other"),
-            Tool("fails", "", OPTIONAL, self._run("fails")),
+            Tool("fails", "", OPTIONAL, self._run("fails"), "read", "read"),
             Tool("post", "", OPTIONAL, self._run("post"), tier="write", effect="keyed"),
             Tool("pay", "", OPTIONAL, self._run("pay"), tier="consequential", effect="keyed"),
             ASK_PERSON,

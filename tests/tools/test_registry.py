@@ -34,7 +34,7 @@ async def echo(context: ToolContext, arguments: Mapping[str, Any]) -> str:
 
 
 def tool(parameters: Mapping[str, Any], name: str = "t", run: Any = echo, **fields: Any) -> Tool:
-    return Tool(name, "A tool.", parameters, run, **fields)
+    return Tool(name, "A tool.", parameters, run, **{"tier": "read", "effect": "read"} | fields)
 
 
 def fields(**properties: Any) -> dict[str, Any]:

@@ -60,6 +60,10 @@ class Contract(BaseModel):
     tools: tuple[Name, ...] = ()
     requires: tuple[Literal["sources"], ...] = Field(default=(), description="What a task must come with.")
     model: bool = Field(default=False, strict=True, description="Whether the role asks a model.")
+    models: tuple[Annotated[str, StringConstraints(pattern=r"^[^\s]{1,200}$")], ...] = Field(
+        default=(), description="Models to ask, the first that works; none: the worker's."
+    )
+    shape: Literal["react", "plan-execute", "workflow"] = Field(default="workflow", description="How its loop runs.")
     limits: Limits = Limits()
 
     @model_validator(mode="after")

@@ -165,6 +165,7 @@ class Opens(Wire, frozen=True):
     reserved_micros: Count = 0
     gate: Token | None = None  # the approval that this call uses up
     effect: Literal["", "read", "keyed", "other"] = ""  # of a tool: whether it may be made again
+    ruling: Annotated[str, Meta(max_length=200, description="What the policy decided: outcome, rule, version.")] = ""
 
 
 class Settles(Wire, frozen=True):

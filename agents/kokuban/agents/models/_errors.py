@@ -66,6 +66,10 @@ class ModelRefused(ModelError):
     """The server will not serve this request, now or later."""
 
 
+class ModelOverflow(ModelRefused):
+    """The request does not fit the model's window. Smaller, it may: the loop makes it so, once."""
+
+
 class ModelAuthError(ModelRefused):
     """The server refused the key, or wants one."""
 

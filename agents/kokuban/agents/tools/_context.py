@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from kokuban.agents.tools.guard import CheckRules
 from kokuban.blackboard.workspace import Tree
@@ -23,6 +24,11 @@ class ToolContext:
     check_seconds: time each check has; output_cap_bytes: bytes of each check's output that are kept.
     env_extra: environment variables for commands beyond the scrubbed few.
     key: idempotency key of the present call, for a tool that acts elsewhere: the same when the call is made again.
+    tenant, principal, task: whose task this is; what a tool may see elsewhere is theirs and nobody else's.
+    secrets: the credentials of that principal which the present tool declared, by name.
+    memory: the tenant's long-term memory, None where there is none.
+    keep: stores a result in full and returns its digest, None where results are not kept.
+    protected: loopback addresses (host:port) that no tool may reach: the bus, the model server.
     """
 
     checkout: Path
@@ -34,6 +40,13 @@ class ToolContext:
     output_cap_bytes: int = 8_192
     env_extra: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
+    tenant: str = "default"
+    principal: str = ""
+    task: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    memory: Any = None
+    keep: Callable[[bytes], Awaitable[str]] | None = None
+    protected: tuple[str, ...] = ()
 
     @cached_property
     def rules(self) -> CheckRules:

@@ -34,7 +34,7 @@ class Tool:
     run: does it; gets valid arguments only; returns what the model sees; raises `ToolError` to tell it what went wrong.
         A plain function runs in a thread of its own and may block; a coroutine function must not hold up the loop.
     tier: "read" changes nothing, "write" changes what can be undone, "consequential" what cannot: a person must
-        approve each such call.
+        approve each such call. What nobody declared is consequential.
     effect: "read" may be run again after a crash (nothing is changed). "keyed" too, under the same key, which it finds
         in `ToolContext.key` and which whoever it talks to must honour. "other" may not: then the outcome is in doubt,
         and so it is when the tool runs out of time or breaks. One that knows that nothing was done raises `ToolError`.
@@ -42,18 +42,24 @@ class Tool:
         the journal is then done on it again.
     timeout_seconds, result_cap_bytes: bounds of one call and of the text it returns.
     version: changes whenever the same arguments may do something else.
+    source: where it comes from: "built-in", "python:MODULE", "mcp:SERVER". Its results are data of that source.
+    secrets: names of the credentials that it needs; it finds their values in `ToolContext.secrets`, a model never does.
+    postcondition: looks, after it ran, whether what it was to do is done; returns what is missing, or None.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     run: Run
-    tier: Tier = "read"
-    effect: Effect = "read"
+    tier: Tier = "consequential"
+    effect: Effect = "other"
     timeout_seconds: float = 30.0
     result_cap_bytes: int = 16_384
     version: str = "1"
     on_files: bool = False
+    source: str = "built-in"
+    secrets: tuple[str, ...] = ()
+    postcondition: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,15 @@ class Invalid:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a call came to, for the model to read. `ok` is false when the tool failed or ran out of time; `known` is
-    false when it did not say so itself, so that what it was to do may have been done."""
+    false when it did not say so itself, so that what it was to do may have been done. `transient`, `terminal` and
+    `retry_after_seconds` are what its error said (`ToolError`)."""
 
     text: str
     ok: bool
     known: bool = True
+    transient: bool = False
+    terminal: bool = False
+    retry_after_seconds: float | None = None
 
 
 class Registry:
@@ -136,14 +146,14 @@ class Registry:
 async def execute(call: Arguments, context: ToolContext) -> Observation:
     """Run a valid call within its tool's time and size. Failures come back as text for the model, never as exceptions;
     cancellation passes through."""
-    tool, ok, known = call.tool, False, True
+    tool, ok, known, said = call.tool, False, True, ToolError()
     elsewhere = tool.effect != "read" and not tool.on_files  # then no other call makes up for this one
     try:
         async with asyncio.timeout(tool.timeout_seconds):
             text = await _run(tool.run, context, call.values)
         ok = True
     except ToolError as error:
-        text = str(error)
+        text, said = str(error), error
     except TimeoutError:
         text, known = f"{tool.name} was stopped after {tool.timeout_seconds:g} s", False
         text += "" if elsewhere else "; ask for less at once"
@@ -151,7 +161,10 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
         # A tool's bug is the model's observation, not the end of the step; details may hold what it must not see.
         text, known = f"{tool.name} failed ({type(error).__name__})", False
         text += "" if elsewhere else "; try another way"
-    return Observation(clip(text, tool.result_cap_bytes) or "(no output)", ok, known)
+    return Observation(
+        clip(text, tool.result_cap_bytes) or "(no output)", ok, known, said.transient, said.terminal,
+        said.retry_after_seconds,
+    )  # fmt: skip
 
 
 async def _run(run: Run, context: ToolContext, values: Mapping[str, Any]) -> str:

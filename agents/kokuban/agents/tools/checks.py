@@ -96,4 +96,6 @@ RUN_CHECKS = Tool(
     {"type": "object", "properties": {}, "additionalProperties": False},
     _run_checks,
     timeout_seconds=3_600.0,  # each check has its own, shorter time
+    tier="read",
+    effect="read",
 )

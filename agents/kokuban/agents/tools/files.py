@@ -187,7 +187,12 @@ def text_of(path: str, file: File) -> str:
 
 
 LIST_FILES = Tool(
-    "list_files", "List the files of the workspace with their sizes.", _parameters(folder=_FOLDER), _list_files
+    "list_files",
+    "List the files of the workspace with their sizes.",
+    _parameters(folder=_FOLDER),
+    _list_files,
+    tier="read",
+    effect="read",
 )
 READ_FILE = Tool(
     "read_file",
@@ -199,12 +204,16 @@ READ_FILE = Tool(
         max_lines={"type": "integer", "minimum": 1, "maximum": 2_000, "description": f"{_PAGE_LINES} by default"},
     ),
     _read_file,
+    tier="read",
+    effect="read",
 )
 SEARCH_FILES = Tool(
     "search_files",
     "Find the lines of the workspace's files that contain a text, exactly as written.",
     _parameters(("text",), text={"type": "string", "minLength": 1, "maxLength": 500}, folder=_FOLDER),
     _search_files,
+    tier="read",
+    effect="read",
 )
 WRITE_FILE = Tool(
     "write_file",

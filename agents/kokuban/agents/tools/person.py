@@ -26,4 +26,6 @@ ASK_PERSON = Tool(
         },
     },
     _ask_person,
+    tier="read",
+    effect="read",
 )

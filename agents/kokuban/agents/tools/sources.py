@@ -106,4 +106,6 @@ SEARCH_SOURCES = Tool(
         "additionalProperties": False,
     },
     _search_sources,
+    tier="read",
+    effect="read",
 )
