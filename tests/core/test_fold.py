@@ -12,6 +12,7 @@ from core.folding import FINDING, changes_nothing, claimed, ordered
 from core.history import History, begun, folded, result_of
 from kokuban.blackboard.core import Applied, fold
 from kokuban.schemas import (
+    Ending,
     Epoch,
     Failed,
     Final,
@@ -188,6 +189,15 @@ def test_an_order_knows_the_register() -> None:
     assert not history.order("look", "researcher").ignored
 
 
+def test_a_task_that_is_about_to_end_gets_no_order_and_no_other_end() -> None:
+    history = ordered()
+    history.begin("cancelled", "enough")
+    changes_nothing(history, history.order("other", "coder"), "the task is about to end")
+    changes_nothing(history, history.begin("failed", "it cannot be done"), "an end was begun before")
+    assert history.board.tasks["t-1"].ending == Ending("cancelled", "enough")
+    assert not history.claim("look").ignored, "what was ordered before goes on until it is sealed"
+
+
 @pytest.mark.parametrize("attempt", [0, 1, 3])
 def test_attempts_are_counted_one_by_one(attempt: int) -> None:
     history = claimed()
@@ -234,6 +244,21 @@ def test_only_the_open_call_is_settled_and_only_once() -> None:
     history.journal("look", settles=Settles(1, Usage(4, 1, 1)), opens=Opens(2, "model"))
     history.failed("look", Failed("deadline", "time is up", settles=Settles(1, Usage(4, 1, 1))))
     assert history.board.tasks["t-1"].steps["look"].usage == Usage(4, 1, 1, seconds=3)
+
+
+def test_a_call_that_is_opened_again_with_more_reserved_is_one_call() -> None:
+    history = claimed()
+    step = history.board.tasks["t-1"].steps["look"]
+    for tokens in (50, 80):
+        opens = Opens(1, "tool", "mail", reserved_tokens=tokens, effect="other")
+        assert not history.journal("look", opens=opens).ignored
+        assert (step.opened, step.doubt, step.usage) == (opens, None, Usage())
+    history.journal("look", settles=Settles(1, Usage(60, tool_calls=1)))
+    assert (step.opened, step.doubt, step.usage) == (None, None, Usage(60, tool_calls=1))
+    for call in (2, 3):
+        history.journal("look", opens=Opens(call, "tool", "mail", reserved_tokens=50, effect="other"))
+    assert step.doubt is not None, "another call is another matter"
+    assert (step.doubt.call, step.usage.tool_calls) == (2, 2)
 
 
 def test_a_failure_carries_reason_and_cost() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from core.history import History
 from kokuban.blackboard.core import Board, fold
-from kokuban.blackboard.core.registry import crew_of, versions_of
+from kokuban.blackboard.core.registry import (
+    MAX_KINDS,
+    MAX_ROLES,
+    MAX_VERSIONS,
+    crew_of,
+    problems_of_kind,
+    problems_of_role,
+    versions_of,
+)
 from kokuban.schemas import Allotment, KindRef, RegisteredKind, RegisteredRole, Result, WorkOrder, digest, subjects
 from kokuban.schemas.contracts import builtin_crew
 
@@ -123,6 +131,28 @@ def test_a_registered_role_gives_way_to_a_crew_of_the_supervisors_own() -> None:
     role(history, POET)
     own = {**builtin_crew(), "poet": builtin_crew()["coder"].model_copy(update={"role": "poet"})}
     assert crew_of(own, history.board.roles, history.board.kinds)["poet"].produces == ("patch",)
+
+
+def test_so_many_kinds_and_versions_of_one_are_taken_and_no_more() -> None:
+    def wanted(name: str, version: int) -> tuple[str, ...]:
+        return problems_of_kind(kinds, RegisteredKind(name, version, msgspec.Raw(schema)))
+
+    schema = b'{"type":"object"}'
+    kinds = {f"k-{n}": {1: schema} for n in range(1, MAX_KINDS)}
+    assert wanted("poem", 1) == ()
+    kinds["poem"] = dict.fromkeys(range(1, MAX_VERSIONS), schema)
+    assert wanted("song", 1) == ("kind: there are 500 kinds, or 1000 versions of this one; no more are taken",)
+    assert wanted("k-1", 2) == wanted("poem", MAX_VERSIONS) == ()
+    kinds["poem"][MAX_VERSIONS] = schema
+    assert "no more are taken" in wanted("poem", MAX_VERSIONS + 1)[0]
+
+
+def test_so_many_roles_are_taken_and_no_more() -> None:
+    kinds, poet = {"poem": {1: json.dumps(POEM).encode()}}, RegisteredRole("poet", POET)
+    roles = {f"r-{n}": "" for n in range(1, MAX_ROLES)}
+    assert problems_of_role(roles, kinds, poet) == ()
+    assert problems_of_role({**roles, "poet": POET}, kinds, poet) == (), "it is replaced"
+    assert problems_of_role({**roles, "last": ""}, kinds, poet) == ("role: there are 500 roles; no more are taken",)
 
 
 def commit(history: History, data: bytes, *, named: tuple[KindRef, ...] = (KindRef("poem", 1),)) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core import contents, golden
 from core.history import History, begun, folded
-from kokuban.blackboard.core import Board, Stored, fold
+from kokuban.blackboard.core import Board, Stored, fold, snapshot
 from kokuban.schemas import Tombstone, Usage, subjects
 
 SPENT = Usage(7, 3, 1)
@@ -123,6 +123,46 @@ def test_a_tombstone_on_the_specs_subject_buries_nobody(filtered: bool) -> None:
 def test_a_tombstone_must_be_of_this_end(fields: dict[str, object]) -> None:
     history = over()
     assert bury(history, stone(history, **fields)) == "the tombstone is of another end"
+
+
+def test_a_tombstone_stands_below_the_task_above_it_for_who_comes_late_too() -> None:
+    """The records of the lower task are gone; what it was and what it cost is found from the upper one all the same."""
+    upper = History("t-0")
+    upper.lead()
+    upper.spec()
+    lower = History("t-1", stream=upper.stream)
+    lower.lead()
+    lower.spec(parent="t-0")
+    lower.order("look", "researcher")
+    lower.claim("look")
+    lower.done("look", ("fact", contents.finding()), usage=SPENT)
+    lower.final()
+    assert bury(lower, parent="t-0") == ""
+    *rest, tombstone = upper.messages
+    late = folded([*(message for message in rest if ".t-1." not in message.subject), tombstone])
+    assert late.tasks["t-1"].spec_seq == lower.spec_seq
+    for board in (upper.board, late):
+        assert board.tasks["t-0"].children == ["t-1"]
+        assert board.tasks["t-0"].tree_usage.tokens == SPENT.tokens
+    assert late.tasks == upper.board.tasks
+
+
+def test_two_readers_of_an_archived_task_are_compared_by_its_end() -> None:
+    history = begun()
+    nothing = folded([message for message in history.messages if ".t-1." not in message.subject])
+    for one, other in ((history.board, nothing), (nothing, history.board)):
+        assert snapshot.differences(one, other) == ["task t-1 is there in one only"]
+    history.final()
+    honest = stone(history)
+    bury(history, honest)
+    late = after(nothing, history.messages[-1:])
+    assert snapshot.differences(history.board, late) == []
+    assert snapshot.differences(history.board, Board(epochs=late.epochs)) == [], "forgotten by one of them"
+    stranger = begun()
+    stranger.last = history.last - 1
+    stranger.board.tasks.clear()  # it never saw the task, and is told of another end
+    assert bury(stranger, Tombstone("done", "over", honest.spec, honest.final, "default")) == ""
+    assert snapshot.differences(history.board, stranger.board) == ["task t-1 has another end"]
 
 
 def test_a_task_is_buried_once() -> None:

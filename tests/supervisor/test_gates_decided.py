@@ -184,6 +184,18 @@ def test_a_vote_that_came_in_time_counts_though_the_leader_looks_too_late() -> N
     assert outcome(world, asked.id) == "approved"
 
 
+def test_a_vote_that_comes_too_late_counts_for_nothing_though_the_leader_has_not_looked_yet() -> None:
+    world, history, asked = waiting(gate(need=2, expires_seconds=600))
+    at = world.task("t-1").gates[asked.id]
+    world.pass_time(at.time + 598 - world.stream.now)
+    assert history.vote(asked.id, person="ann").ignored == ""
+    assert history.vote(asked.id, "deny", person="bob").ignored == "the gate's time was over"
+    assert world.stream.now == at.time + 600
+    assert set(at.votes) == {"ann"}
+    world.settle()
+    assert outcome(world, asked.id) == "expired"
+
+
 def test_what_nobody_needs_any_more_is_withdrawn() -> None:
     """The plan was made again without the step; its gate must not ask people for ever."""
     world, history, asked = waiting()

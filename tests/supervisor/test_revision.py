@@ -13,7 +13,7 @@ from core.history import History
 from core.test_dag import chain
 from core.world import World, ends
 from kokuban.blackboard.core import problems_of_plan
-from kokuban.schemas import Failed, Plan, PlanStep
+from kokuban.schemas import Failed, Opens, Plan, PlanStep
 from kokuban.supervisor import Order, Release
 from kokuban.supervisor._wants import effective_plan
 
@@ -210,6 +210,20 @@ def test_a_step_that_was_taken_out_and_comes_back_begins_anew() -> None:
     again = order(world, "b")
     assert (again.tries, again.recoveries, again.resumes) == (0, 0, 0)
     assert world.finish("t-1").state == "done"
+
+
+def test_other_work_is_not_begun_where_a_lost_worker_may_have_had_an_effect() -> None:
+    """Only the same work, taken up again, would find the call in its journal; the plan has made it another."""
+    world, history = at_work(replans=1)
+    history.journal("b", opens=Opens(1, "tool", "mail", key="k", effect="other"))
+    history.say("inject", "it rained")
+    world.settle()
+    world.work("t-1", "plan", ("plan", Plan((TWO.steps[0], replace(TWO.steps[1], goal="otherwise")))))
+    history.release("b", "silent")
+    world.settle()
+    assert world.final("t-1").state == "failed"
+    assert world.final("t-1").reason == "in doubt: call 1 (mail) of step b may have had its effect"
+    assert (world.step("t-1", "b").attempt, world.step("t-1", "plan").attempt) == (1, 2)
 
 
 def test_a_done_step_with_another_goal_is_done_again_and_what_follows_it_too() -> None:

@@ -12,7 +12,7 @@ from core.history import History
 from core.world import ONE, World, ends
 from kokuban.blackboard.core import Board, fold
 from kokuban.schemas import Budget, Failed, Opens, Released, Revoked, Settles, Usage
-from kokuban.supervisor import Release, _sweep
+from kokuban.supervisor import Begin, End, Release, Revoke, _sweep
 
 
 def begun(**spec: object) -> tuple[World, History]:
@@ -32,6 +32,20 @@ def test_a_role_cannot_end_a_task_by_sealing_its_own_step() -> None:
     assert [c.body.why for _, c in found if isinstance(c, Release)] == ["moved"]
     assert ends(world)["t-1"] == ""
     assert world.step("t-1", "write").status == "ordered"
+
+
+def test_a_seal_of_the_first_release_ends_the_task_with_what_it_says() -> None:
+    """That leader sealed without a word before, and died: what it sealed is never ordered again, the rest is sealed."""
+    world = World()
+    history = world.submit("t-1")
+    for step in "ab":
+        history.order(step, "coder", version=1)
+    sealed = history._register("a", Revoked("the first reason"), "step.revoked", fence=history.fence, version=1)
+    assert (sealed.ignored, world.task("t-1").ending) == ("", None)
+    found = world.settle()
+    assert [type(command) for _, command in found] == [Begin, Revoke, End]
+    assert (world.final("t-1").state, world.final("t-1").reason) == ("failed", "the first reason")
+    assert world.step("t-1", "b").status == "revoked"
 
 
 def test_a_call_that_nobody_settles_counts_as_a_tool_call() -> None:
@@ -69,6 +83,15 @@ def test_an_effect_that_may_have_happened_is_never_made_again_by_new_work(how: s
     assert ends(world)["t-1"] == "failed"
     assert "doubt" in world.final("t-1").reason
     assert world.step("t-1", "write").attempt == 1, "nothing was ordered again, and no plan was made for it"
+
+
+def test_who_says_that_it_is_in_doubt_is_believed_whatever_else_it_says() -> None:
+    """Its journal is without a call that is open, and it calls the failure one that may be tried again."""
+    world, history = begun(replans=1)
+    history.failed("write", Failed("in_doubt", "the mail may be out", retryable=True))
+    world.settle()
+    assert (ends(world)["t-1"], world.final("t-1").reason) == ("failed", "step write: the mail may be out")
+    assert (world.step("t-1", "write").attempt, world.step("t-1", "plan").attempt) == (1, 1)
 
 
 def test_work_that_is_taken_up_finds_the_effect_in_its_journal() -> None:

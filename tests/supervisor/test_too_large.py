@@ -6,13 +6,23 @@ import asyncio
 
 import pytest
 
+from core.world import World
 from kokuban.blackboard import Client
 from kokuban.blackboard.wire import Bus
-from kokuban.supervisor import Supervisor
+from kokuban.supervisor import End, Supervisor, decide
 from support.nats_server import NatsServer
 from support.waiting import cancelled
 
 pytestmark = pytest.mark.anyio
+
+
+def test_what_can_never_be_written_ends_the_task_before_anything_is_ordered() -> None:
+    world = World()
+    world.submit("t-1")
+    decided = decide(world.board, world.task("t-1"), world.crew, world.stream.now, impossible="it is too large")
+    (command,) = decided.commands
+    assert isinstance(command, End)
+    assert (command.body.state, command.body.reason, decided.offers) == ("failed", "it is too large", [])
 
 
 class SmallServer(Bus):

@@ -50,8 +50,10 @@ def decide(
     try:
         if task.ending is not None:  # begun, perhaps by an earlier leader: it is carried through
             raise Doomed(task.ending.reason, task.ending.state, task.ending.step or "")
-        if sealed is not None or impossible:  # the first release sealed without a word before
-            raise Doomed(impossible or joined(sealed or next(iter(task.steps.values()))))
+        if impossible:
+            raise Doomed(impossible)
+        if sealed is not None:  # the first release sealed without a word before
+            raise Doomed(joined(sealed))
         _ends_from_outside(board, task, now)
         if _blocked(board, task):
             return Decided([], [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -93,18 +92,11 @@ def _form(kind: Any) -> _Form:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _of_class(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        return _optional(arguments)
     if origin is dict:
         return _of_dict(*arguments)
-    if origin is list:
-        inner = _form(arguments[0])
-        if inner.plain:
-            return _plain(kind)
-        return _Form(list[inner.wire], _each(list, inner.to_wire), _each(list, inner.from_wire), False)  # type: ignore[name-defined]
     if origin is tuple:
         return _of_tuple(kind, arguments)
-    return _plain(kind)
+    return _plain(kind)  # unions and lists too: those of a board hold only what is plain
 
 
 def _plain(kind: Any) -> _Form:
@@ -126,19 +118,6 @@ def _of_class(kind: type) -> _Form:
         return kind(**given)
 
     return _Form(wire, to_wire, from_wire, False)
-
-
-def _optional(arguments: tuple[Any, ...]) -> _Form:
-    forms = [_form(argument) for argument in arguments]
-    if all(form.plain for form in forms):
-        return _plain(functools.reduce(lambda one, other: one | other, arguments))
-    (inner,) = (form for argument, form in zip(arguments, forms, strict=True) if argument is not type(None))
-    return _Form(
-        inner.wire | None,
-        lambda value: None if value is None else inner.to_wire(value),
-        lambda value: None if value is None else inner.from_wire(value),
-        False,
-    )
 
 
 def _of_dict(key: Any, value: Any) -> _Form:
