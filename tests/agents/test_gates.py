@@ -14,6 +14,7 @@ from kokuban.agents._keys import key_stem
 from kokuban.agents._owner import Fenced
 from kokuban.agents._tape import InDoubt, Parked
 from kokuban.agents.models import Call
+from kokuban.agents.policy import default_policy
 from kokuban.agents.tools import Observation, Registry, Tool
 from kokuban.blackboard.wire import Bus
 from kokuban.schemas import Decided, digest, encode, subjects
@@ -199,7 +200,7 @@ async def test_nobody_is_asked_for_what_could_not_be_run(bench: Benches) -> None
 
 async def test_policy_may_ask_for_approval_of_other_tools(bench: Benches) -> None:
     first = await bench()
-    first.work.approve = frozenset({"mail"})
+    first.work.policy = default_policy(["mail"])
     gate = await waits(first, says(call("mail", '{"limit":1}')))
     assert gate.tool == "mail"
     assert first.ran == []

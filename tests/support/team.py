@@ -12,6 +12,7 @@ from typing import Any
 
 from kokuban.agents import Worker
 from kokuban.agents.models import Meter, Prices, open_model
+from kokuban.agents.policy import default_policy
 from kokuban.agents.roles import program_for
 from kokuban.blackboard.core import Applied, Board, Stored, fold
 from kokuban.blackboard.wire import Bus, Reader, ensure_board
@@ -97,7 +98,7 @@ async def team(
             members.append(
                 Worker(
                     await bus(), contract, program_for(role), home=home / f"{role}-{n}", meter=meter, concurrency=2,
-                    native_tools=native_tools, approve=approve,
+                    native_tools=native_tools, policy=default_policy(approve),
                 )
             )  # fmt: skip
     try:

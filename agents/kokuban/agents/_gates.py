@@ -14,6 +14,7 @@ import msgspec
 
 from kokuban.agents._tape import describe
 from kokuban.agents._work import Work
+from kokuban.agents.policy import Ruling
 from kokuban.agents.tools import Arguments, canonical
 from kokuban.schemas import Decided, Gate, Opens, Usage, digest
 
@@ -40,14 +41,15 @@ def shown(value: Any) -> Any:
     return [shown(item) for item in value] if isinstance(value, list) else value
 
 
-async def decision_on_call(work: Work, judged: Arguments, key: str) -> Decided:
-    """How the gate of the next call, to this tool with these arguments, ended. Raises `Parked` when the step waits for
-    it now. The board gets the arguments without secrets (see `shown`) and the hash of the true ones."""
+async def decision_on_call(work: Work, judged: Arguments, key: str, ruling: Ruling) -> Decided:
+    """How the gate of the next call, to this tool with these arguments, ended: it is bound to the policy's version too.
+    Raises `Parked` when the step waits for it now. The board gets the arguments without secrets (see `shown`) and the
+    hash of the true ones."""
     at, tool, n = work.assignment, judged.tool, work.tape.next_call
     gate = Gate(
-        gate_id(at.step, at.begun, n), "call", f"May step {at.step} call {tool.name}? This cannot be undone.",
+        gate_id(at.step, at.begun, n), "call", f"May step {at.step} call {tool.name}? {_why(judged, ruling)}",
         tool=tool.name, arguments=_for_people(judged), hash=digest(judged.canonical.encode()),
-        tool_version=tool.version, policy=POLICY, call=n, key=key, need=work.spec.votes,
+        tool_version=tool.version, policy=ruling.policy, call=n, key=key, need=work.spec.votes,
         expires_seconds=work.spec.approval_seconds,
     )  # fmt: skip
     return await work.wait(gate)
@@ -94,6 +96,29 @@ def _in_words(tool: str, decided: Decided, seconds: int | None) -> str:
         within = f"within {seconds} s" if seconds else "in time"
         return f"{tool} was not run: nobody decided {within}; that is no denial"
     return f"{tool} was not run: {'denied' if decided.outcome == 'denied' else 'not approved'}{by}{said}"
+
+
+async def denied(work: Work, judged: Arguments, ruling: Ruling, usage: Usage) -> str:
+    """Write down, as the next call, that the policy refuses this one, and return it in words."""
+    tool = judged.tool.name
+    text = (
+        f"{tool} was not run: the policy denies it (rule {ruling.rule!r}, policy {ruling.policy}). "
+        "The same call will be denied again: use other values, another tool, or end with what can be done."
+    )
+
+    async def perform() -> tuple[object, Usage]:
+        return {"text": text}, usage
+
+    described = describe({"tool": tool, "hash": digest(judged.canonical.encode()), "outcome": "denied"})
+    played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described, ruling=str(ruling)), perform)
+    work.ledger.settle(played.usage)
+    return text
+
+
+def _why(judged: Arguments, ruling: Ruling) -> str:
+    if judged.tool.tier == "consequential":
+        return "This cannot be undone."
+    return f"Rule {ruling.rule!r} wants a person's approval."
 
 
 def _for_people(judged: Arguments) -> msgspec.Raw:

@@ -14,6 +14,7 @@ from kokuban.agents._output import Output, kind_of
 from kokuban.agents._owner import Assignment
 from kokuban.agents._tape import Tape
 from kokuban.agents.models import Meter
+from kokuban.agents.policy import DEFAULT, Policy, PolicyFile, Who
 from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
@@ -39,8 +40,8 @@ class StepFailed(Exception):
 @dataclass
 class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
-    monotonic clock; `say` shows people what is happening and may be lost. `approve` names tools whose calls want a
-    person's approval beside those that cannot be undone."""
+    monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
+    `principal` is who submitted the task."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -53,12 +54,18 @@ class Work:
     max_output_tokens: int = 1_500
     native_tools: bool = False
     tools: tuple[str, ...] = ()
-    approve: frozenset[str] = frozenset()
+    policy: Policy | PolicyFile = DEFAULT
+    principal: str = ""
     say: Callable[[str], None] = lambda text: None
 
     @property
     def seconds_left(self) -> float:
         return max(0.0, self.deadline - self.assignment.clock.monotonic())
+
+    @property
+    def who(self) -> Who:
+        """For whom this work's calls are made."""
+        return Who(self.spec.tenant, self.principal, self.assignment.role)
 
     @property
     def facts(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from kokuban.agents._gates import answer_of_person, decision_on_call, shown, told
+from kokuban.agents._gates import answer_of_person, decision_on_call, denied, shown, told
 from kokuban.agents._tape import InDoubt, describe, fingerprint, named
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import (
@@ -240,13 +240,16 @@ class Loop:
         if tool.name == ASK_PERSON.name:
             answer = await answer_of_person(work, str(judged.values["question"]))
             return Observation(await told(work, tool.name, answer, Usage(tool_calls=1)), answer.outcome == "answered")
-        approved = work.tape.holds(opening)  # it was run, so it had been approved
-        if not approved and (tool.tier == "consequential" or tool.name in work.approve):
-            decided = await decision_on_call(work, judged, key)
-            if decided.outcome != "approved":
-                return Observation(await told(work, tool.name, decided), False)
-            gate = decided.gate
-        return await self._execute(judged, replace(opening, gate=gate))
+        ruling = work.policy.judge(work.who, tool, judged.values)
+        if not work.tape.holds(opening):  # else it was run, so it had been allowed
+            if ruling.outcome == "deny":
+                return Observation(await denied(work, judged, ruling, Usage(tool_calls=1)), False)
+            if ruling.outcome == "approve":
+                decided = await decision_on_call(work, judged, key, ruling)
+                if decided.outcome != "approved":
+                    return Observation(await told(work, tool.name, decided), False)
+                gate = decided.gate
+        return await self._execute(judged, replace(opening, gate=gate, ruling=str(ruling)))
 
     async def _reserve_tool(self, opening: Opens) -> None:
         ledger, tape = self.work.ledger, self.work.tape

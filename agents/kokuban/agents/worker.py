@@ -10,7 +10,7 @@ import socket
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -22,6 +22,7 @@ from kokuban.agents._owner import Assignment, Fenced, Owner, claim
 from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
+from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
 from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
@@ -55,8 +56,8 @@ log = structlog.get_logger("kokuban.worker")
 class Worker:
     """Runs steps of `contract.role` until cancelled or drained, at most `concurrency` at once.
 
-    `home` is this process's own folder; a step's files live below it and are removed with the step. `approve` names
-    tools that want a person's approval beside those that cannot be undone. The worker id is made anew for each process
+    `home` is this process's own folder; a step's files live below it and are removed with the step. `policy` decides
+    what its tool calls may do. The worker id is made anew for each process
     life.
     """
 
@@ -70,7 +71,7 @@ class Worker:
         meter: Meter | None = None,
         concurrency: int = 1,
         native_tools: bool = False,
-        approve: Collection[str] = (),
+        policy: Policy | PolicyFile = DEFAULT,
         clock: Clock = SYSTEM,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
@@ -81,7 +82,7 @@ class Worker:
         self._meter = meter
         self._concurrency = concurrency
         self._native_tools = native_tools
-        self._approve = frozenset(approve)
+        self._rules = policy
         self._clock = clock
         self._policy = meter.prices.version if meter is not None and contract.model else None
         self._content = Content(bus, Payloads(bus))
@@ -90,7 +91,7 @@ class Worker:
         self._steps: set[asyncio.Task[None]] = set()
         self._telling: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
-        self._specs: dict[int, TaskSpec] = {}
+        self._specs: dict[int, tuple[TaskSpec, str]] = {}
         self._pull: Pull | None = None
 
     async def run(self) -> None:
@@ -268,10 +269,11 @@ class Worker:
         steplog.info("claimed")
         try:
             await tape.load()
+            spec, principal = await self._spec(at)
             work = Work(
-                at, await self._spec(at), self._content, tape, Ledger(at.order.allotment, tape.abandoned), home,
+                at, spec, self._content, tape, Ledger(at.order.allotment, tape.abandoned), home,
                 started + at.order.allotment.seconds, self._meter,
-                native_tools=self._native_tools, tools=self._contract.tools, approve=self._approve,
+                native_tools=self._native_tools, tools=self._contract.tools, policy=self._rules, principal=principal,
                 say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
@@ -295,16 +297,18 @@ class Worker:
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
 
-    async def _spec(self, at: Assignment) -> TaskSpec:
+    async def _spec(self, at: Assignment) -> tuple[TaskSpec, str]:
+        """The task, and who submitted it."""
         if at.order.spec not in self._specs:
             stored = await self._bus.patiently(lambda: self._bus.read(at.order.spec))
             if stored is None:
                 raise StepFailed("input", f"the task's spec, record {at.order.spec}, is gone", retryable=False)
             if len(self._specs) >= 64:
                 self._specs.pop(next(iter(self._specs)))
-            spec = decode_artifact("task", open_record(stored.data).body)
+            record = open_record(stored.data)
+            spec = decode_artifact("task", record.body)
             assert isinstance(spec, TaskSpec)
-            self._specs[at.order.spec] = spec
+            self._specs[at.order.spec] = spec, record.principal or ""
         return self._specs[at.order.spec]
 
     def _speaker(self, at: Assignment) -> Callable[[str], None]:

@@ -24,11 +24,12 @@ def children(
     drain_seconds: float,
     credentials: Path | None = None,
     approve_tools: Sequence[str] = (),
+    policy: Path | None = None,
 ) -> list[Child]:
     """What to start for `roles`. Logs go to `folder`/logs, homes below `folder`/homes. The URL and the model travel in
     the environment: an address may hold a password, and keys reach only the roles that ask a model. Of the folder
     `credentials` each is told its own file only. A person must approve
-    each call of `approve_tools`."""
+    each call of `approve_tools`; `policy` is the file that decides about the others."""
     from kokuban.console.launcher import Child
     from kokuban.schemas.contracts import builtin_crew
 
@@ -49,6 +50,8 @@ def children(
         environment = plain | secret(f"role-{role}")
         if approve_tools:
             environment["KOKUBAN_APPROVE_TOOLS"] = " ".join(approve_tools)
+        if policy is not None:
+            environment["KOKUBAN_POLICY"] = str(policy.expanduser().absolute())
         if concurrency is not None:
             arguments += ["--concurrency", str(concurrency)]
         if builtin_crew()[role].model and model is not None:

@@ -43,6 +43,7 @@ async def run_task(
     as_json: bool,
     timeout: float | None,
     approve_tools: Sequence[str] = (),
+    policy: Path | None = None,
 ) -> int:
     """Check everything, start everything, do the task, show its result, end everything; the exit code."""
     await request.validate(checks_run_here=True)
@@ -54,7 +55,7 @@ async def run_task(
             tell(
                 f"store: {folder}{'' if store else ' (removed at the end)'}; server: {server.url}; model: {model.spec}"
             )
-            return await _with_crew(server, folder, request, model, out, as_json, timeout, approve_tools)
+            return await _with_crew(server, folder, request, model, out, as_json, timeout, approve_tools, policy)
 
 
 async def _with_crew(
@@ -66,11 +67,12 @@ async def _with_crew(
     as_json: bool,
     timeout: float | None,
     approve_tools: Sequence[str],
+    policy: Path | None,
 ) -> int:
     view = _View(folder)
     crew = children(
         list(builtin_crew()), url=server.url, folder=folder, model=model, drain_seconds=WORKER_DRAIN_SECONDS,
-        credentials=server.credentials, approve_tools=approve_tools,
+        credentials=server.credentials, approve_tools=approve_tools, policy=policy,
     )  # fmt: skip
     launcher = Launcher(crew, server=server, on_event=view.process, drain_seconds=WORKER_DRAIN_SECONDS + 2)
     running = asyncio.create_task(launcher.run())

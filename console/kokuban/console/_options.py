@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import click
 from kokuban.console._values import budget, duration
 
 if TYPE_CHECKING:
+    from kokuban.agents.policy import Policy, PolicyFile
     from kokuban.blackboard import Client
     from kokuban.blackboard.workspace import Tree
 
@@ -257,6 +259,24 @@ approve_option = click.option(
     "--approve-tool", "approve_tools", multiple=True, envvar="KOKUBAN_APPROVE_TOOLS", metavar="TOOL",
     help="A person must approve each call of this tool (or KOKUBAN_APPROVE_TOOLS='write_file delete_file').",
 )  # fmt: skip
+
+policy_option = click.option(
+    "--policy", "policy_file", type=PATH, envvar="KOKUBAN_POLICY", metavar="FILE",
+    help="Rules (TOML) for what tool calls may do: allow, approve or deny (or KOKUBAN_POLICY; see docs/policy.md).",
+)  # fmt: skip
+
+
+def policy_of(file: Path | None, approve_tools: Sequence[str]) -> Policy | PolicyFile:
+    """What decides about tool calls. Raises a usage error for a file that is no policy."""
+    from kokuban.agents.policy import InvalidPolicy, PolicyFile, default_policy
+
+    if file is None:
+        return default_policy(approve_tools)
+    try:
+        return PolicyFile(file.expanduser().absolute(), approve_tools)
+    except InvalidPolicy as error:
+        raise click.UsageError(str(error)) from error
+
 
 person_option = click.option(
     "--as", "person", envvar="KOKUBAN_PERSON", metavar="NAME",

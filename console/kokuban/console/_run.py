@@ -16,6 +16,8 @@ from kokuban.console._options import (
     goal_argument,
     json_option,
     out_option,
+    policy_of,
+    policy_option,
     task_options,
 )
 from kokuban.console._terminal import tell
@@ -36,6 +38,7 @@ _store_option = click.option(
 @goal_argument
 @task_options
 @approve_option
+@policy_option
 @model_options
 @out_option
 @_store_option
@@ -44,7 +47,7 @@ _store_option = click.option(
 def run(
     out: Path | None, store: Path | None, as_json: bool, timeout: float | None, model: str | None,
     base_url: str | None, record: Path | None, native_tools: bool | None, endpoint: str | None,
-    prices: tuple[str, ...], approve_tools: tuple[str, ...], **task: Any,
+    prices: tuple[str, ...], approve_tools: tuple[str, ...], policy_file: Path | None, **task: Any,
 ) -> int:  # fmt: skip
     """Do one task with a server, a supervisor and five agents of its own, and show what it gave.
 
@@ -52,7 +55,8 @@ def run(
     1: the task ended otherwise (the text says how).
     """
     choice = choose(model, base_url, record, native_tools, endpoint, prices)
-    return _run(TaskRequest(**task), choice, out, store, as_json, timeout, approve_tools)
+    policy_of(policy_file, approve_tools)  # said now rather than by each worker
+    return _run(TaskRequest(**task), choice, out, store, as_json, timeout, approve_tools, policy_file)
 
 
 @click.command(epilog="Example: kokuban demo --example add-a-feature")
@@ -81,7 +85,7 @@ def demo(example: str, out: Path | None, as_json: bool, timeout: float | None, *
 
 def _run(
     request: TaskRequest, choice: ModelChoice | None, out: Path | None, store: Path | None, as_json: bool,
-    timeout: float | None, approve_tools: tuple[str, ...] = (),
+    timeout: float | None, approve_tools: tuple[str, ...] = (), policy: Path | None = None,
 ) -> int:  # fmt: skip
     import asyncio
 
@@ -95,7 +99,7 @@ def _run(
     return asyncio.run(
         run_task(
             request, required(choice), out=out, store=store, as_json=as_json, timeout=timeout,
-            approve_tools=approve_tools,
+            approve_tools=approve_tools, policy=policy,
         )
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ import click
 from kokuban.console import _errors
 from kokuban.console._crew import children, last_line
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, address, approve_option
+from kokuban.console._options import PATH, address, approve_option, policy_of, policy_option
 from kokuban.console._terminal import one_line, put, tell
 from kokuban.console._workers import DRAIN_SECONDS, contract_of
 
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     help="With --nats: the folder of a tenant that `kokuban auth init` wrote; each process gets its own file of it.",
 )  # fmt: skip
 @approve_option
+@policy_option
 @model_options
 def up(
     store: Path, port: int, roles: str | None, concurrency: int | None, nats: str | None, secrets: Path | None,
-    approve_tools: tuple[str, ...], **model: Any,
+    approve_tools: tuple[str, ...], policy_file: Path | None, **model: Any,
 ) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C, which drains (a second one does not wait).
 
@@ -66,14 +67,14 @@ def up(
         raise click.UsageError(
             f"credentials: {secrets} is no folder; up starts several users, name the tenant's folder"
         )
-    asyncio.run(
-        _up(store, port, [contract.role for contract in contracts], concurrency, nats, secrets, choice, approve_tools)
-    )
+    policy_of(policy_file, approve_tools)  # said now rather than by each worker
+    given = [contract.role for contract in contracts]
+    asyncio.run(_up(store, port, given, concurrency, nats, secrets, choice, approve_tools, policy_file))
 
 
 async def _up(
     store: Path, port: int, roles: Sequence[str], concurrency: int | None, nats: str | None, secrets: Path | None,
-    choice: ModelChoice | None, approve_tools: Sequence[str] = (),
+    choice: ModelChoice | None, approve_tools: Sequence[str] = (), policy: Path | None = None,
 ) -> None:  # fmt: skip
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus, ensure_board
@@ -94,7 +95,7 @@ async def _up(
             await ensure_board(bus)  # so that clients find it from now on
         crew = children(
             roles, url=url, folder=store.absolute(), model=choice, concurrency=concurrency, drain_seconds=DRAIN_SECONDS,
-            credentials=folder, approve_tools=approve_tools,
+            credentials=folder, approve_tools=approve_tools, policy=policy,
         )  # fmt: skip
 
         def show(name: str, event: LauncherEvent, detail: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,22 @@ import click
 from kokuban.console import _errors
 from kokuban.console._logging import configure_logging, log_options
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, Seconds, approve_option, credentials_of, nats_option
+from kokuban.console._options import (
+    PATH,
+    Seconds,
+    approve_option,
+    credentials_of,
+    nats_option,
+    policy_of,
+    policy_option,
+)
 from kokuban.console._programs import contract_on, load_program
 from kokuban.console._values import duration
 
 if TYPE_CHECKING:
     from kokuban.agents import Role
     from kokuban.agents.models import Attempt
+    from kokuban.agents.policy import Policy, PolicyFile
     from kokuban.schemas.contracts import Contract, Crew
 
 DRAIN_SECONDS = 8.0
@@ -108,13 +117,14 @@ async def _supervise(
     help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
 )  # fmt: skip
 @approve_option
+@policy_option
 @model_options
 @nats_option
 @_drain_option
 @log_options
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
-    log_format: str, program: str | None, approve_tools: tuple[str, ...], **model: Any,
+    log_format: str, program: str | None, approve_tools: tuple[str, ...], policy_file: Path | None, **model: Any,
 ) -> None:  # fmt: skip
     """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or a registered one with --program."""
     import asyncio
@@ -123,7 +133,23 @@ def worker(
     own = load_program(program) if program else None
     contract = asyncio.run(contract_on(nats, role)) if own else contract_of(role)
     choice = required(choose(**model)) if contract.model else None
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, approve_tools))
+    policy = policy_of(policy_file, approve_tools)
+    _warn_of_unknown(approve_tools, contract)
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy))
+
+
+def _warn_of_unknown(tools: Sequence[str], contract: Contract) -> None:
+    """A tool that wants approval and does not exist is mostly misspelt; one of another role is not this worker's."""
+    import structlog
+
+    from kokuban.agents.tools import BUILT_IN_TOOLS
+
+    known = {*(tool.name for tool in BUILT_IN_TOOLS), *contract.tools}
+    unknown = sorted(set(tools) - known)
+    if unknown:
+        structlog.get_logger("kokuban.worker").warning(
+            "--approve-tool names no tool that is known here", tools=unknown, known=sorted(known)
+        )
 
 
 def contract_of(role: str) -> Contract:
@@ -144,7 +170,7 @@ async def _work(
     nats: str | None,
     drain_seconds: float,
     program: Role | None = None,
-    approve: tuple[str, ...] = (),
+    policy: Policy | PolicyFile | None = None,
 ) -> None:
     import socket
     import tempfile
@@ -176,7 +202,7 @@ async def _work(
         member = Worker(
             bus, contract, program or program_for(contract.role), home=own, meter=meter,
             concurrency=concurrency or contract.limits.concurrency,
-            native_tools=choice.native_tools if choice else False, approve=approve,
+            native_tools=choice.native_tools if choice else False, policy=policy or policy_of(None, ()),
         )  # fmt: skip
         model = choice.spec if choice else None
         structlog.get_logger("kokuban.worker").info("ready", role=contract.role, worker=member.id, model=model)
