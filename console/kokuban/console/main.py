@@ -10,6 +10,7 @@ from kokuban.console import (
     _conformance,
     _dead,
     _errors,
+    _eval,
     _limits,
     _lineage,
     _people,
@@ -42,7 +43,7 @@ for _command in (
     _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
     _registry.kinds, _registry.roles, _conformance.conformance,
     _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
-    _limits.limits, _audit.export, _audit.audit,
+    _limits.limits, _audit.export, _audit.audit, _eval.evaluate,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -26,6 +26,12 @@ KEPT = "An earlier call changed files; the checks fail as before. What it change
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
+def fenced_code(text: str) -> str | None:
+    """What stands in the first code block of a reply, None without one."""
+    found = _FENCE.search(text)
+    return found[1] if found else None
+
+
 class Writing:
     """A round writes each file that the task names (or the one that the checks point at), in turn; then the runtime
     looks at the checks: it has the last file mended, then written anew, and undoes a round that does not help (never
