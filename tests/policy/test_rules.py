@@ -114,9 +114,7 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("condition", "values", "holds"), CONDITIONS)
 @pytest.mark.parametrize(("outcome", "else_"), [("deny", "allow"), ("allow", "approve")])
-def test_every_kind_of_condition(
-    condition: str, values: dict[str, Any], holds: bool, outcome: str, else_: str
-) -> None:
+def test_every_kind_of_condition(condition: str, values: dict[str, Any], holds: bool, outcome: str, else_: str) -> None:
     tier: Tier = "read" if outcome == "deny" else "consequential"
     text = f'version = "1"\n[[rules]]\nname = "r"\noutcome = "{outcome}"\nwhen = [{condition}]'
     assert ruled(text, values, of=tool("t", tier))[0] == (outcome if holds else else_)

@@ -180,10 +180,12 @@ async def _work(
 
     from kokuban.agents.models import Meter
     from kokuban.agents.roles import program_for
+    from kokuban.agents.sandbox import isolation
     from kokuban.agents.worker import Worker
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus, Quota
 
+    kept_apart = isolation()  # required and not there: said before anything is begun
     opened = choice.open() if choice else None
     secret = credentials_of(f"role-{contract.role}", nats)
     async with (
@@ -205,7 +207,9 @@ async def _work(
             native_tools=choice.native_tools if choice else False, policy=policy or policy_of(None, ()),
         )  # fmt: skip
         model = choice.spec if choice else None
-        structlog.get_logger("kokuban.worker").info("ready", role=contract.role, worker=member.id, model=model)
+        structlog.get_logger("kokuban.worker").info(
+            "ready", role=contract.role, worker=member.id, model=model, isolation=str(kept_apart)
+        )
         try:
             await _until_stopped(member.run(), drain=member.drain, drain_seconds=drain_seconds)
         finally:

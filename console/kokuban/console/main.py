@@ -9,6 +9,7 @@ from kokuban.console import (
     _auth,
     _conformance,
     _dead,
+    _doctor,
     _errors,
     _eval,
     _limits,
@@ -43,7 +44,7 @@ for _command in (
     _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
     _registry.kinds, _registry.roles, _conformance.conformance,
     _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
-    _limits.limits, _audit.export, _audit.audit, _eval.evaluate,
+    _limits.limits, _audit.export, _audit.audit, _eval.evaluate, _doctor.doctor,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -92,6 +92,7 @@ class Coding:
                 "report": "\n".join(f"$ {r.command}\n{brief(r.output)}\n{_end(r.passed)}" for r in runs),
                 "passed": {run.command: run.passed for run in runs},
                 "failing": sorted(failing),
+                "isolation": sorted({run.isolation for run in runs}),
                 "missing": [word for run in runs if run.exit_code == NOT_FOUND and (word := _program(run.command))],
             }, Usage()
 

@@ -6,6 +6,8 @@ import asyncio
 import fcntl
 import os
 import secrets
+import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from kokuban.agents.sandbox import _processes
 from kokuban.agents.sandbox._environment import scrubbed
+from kokuban.agents.sandbox._isolation import LEFT, Wish, isolation, limiter, wrapped
 from kokuban.agents.sandbox._output import HeadTail
 from kokuban.agents.sandbox._processes import SandboxError
 
@@ -22,6 +25,8 @@ DEFAULT_OUTPUT_CAP_BYTES = 64 * 2**10
 _GRACE_SECONDS = 0.5  # what children have to end and the pipe to close after the command itself ended
 _POLL_SECONDS = 0.01
 _READ_BYTES = 256 * 2**10
+_SHELL_SIGNAL = 128
+_SIGNALS = {int(number) for number in signal.Signals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Finished:
     truncated: whether `output` leaves something out.
     left_running: whether it ended and left processes of its own behind; they have been killed.
     seconds: wall-clock time it took.
+    isolation: what kept it apart: "bubblewrap", or "group" (see `Isolation`).
     """
 
     exit_code: int | None
@@ -46,6 +52,7 @@ class Finished:
     truncated: bool
     left_running: bool
     seconds: float
+    isolation: str = "group"
 
     @property
     def ok(self) -> bool:
@@ -61,12 +68,16 @@ async def run(
     timeout_seconds: float,
     output_cap_bytes: int = DEFAULT_OUTPUT_CAP_BYTES,
     env_extra: Mapping[str, str] | None = None,
+    asked: Wish | None = None,
+    network: bool = False,
 ) -> Finished:
     """Run a command (a string by `/bin/sh -c`, a sequence as it is) in `cwd` and wait for its end.
 
     It gets a scrubbed environment with `home` as its home (`env_extra` adds to it), an empty stdin, and a session of
     its own. On timeout, on cancellation and when it has ended, everything it started is killed; a child that keeps its
-    output open after the end holds nothing up. Raises `SandboxError` for misuse or when no process can be started.
+    output open after the end holds nothing up. What it can reach says `isolation(asked)`; `network` lets it reach what
+    this machine does. Raises `SandboxError` for misuse, or when no process can be started or isolation is required and
+    not there.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if not command or not argv[0] or any("\0" in word for word in argv):
@@ -77,6 +88,23 @@ async def run(
         raise SandboxError(f"the working folder {cwd} of the command does not exist")
     mark = secrets.token_hex(8)
     environment = scrubbed(home, env_extra or {}, os.environ) | {_processes.MARK: mark, "PWD": str(cwd)}
+    kept_apart = isolation(asked)
+    boxed = kept_apart.kind == "bubblewrap"
+    mark_of_others = Path(environment["TMPDIR"], LEFT)
+    if boxed:
+        mark_of_others.unlink(missing_ok=True)
+        found = shutil.which(argv[0], path=environment["PATH"]) if "/" not in argv[0] else argv[0]
+        if found is None or not os.path.exists(os.path.join(cwd, found)):
+            return _not_started(127, f"{argv[0]}: not found; no such command")
+        if not os.access(os.path.join(cwd, found), os.X_OK):
+            return _not_started(126, f"{argv[0]}: cannot be executed; permission denied")
+        argv = wrapped(argv, cwd=cwd, home=home, environment=environment, network=network)
+    limit = limiter(timeout_seconds)
+
+    def in_child() -> None:
+        limit()
+        watcher.watch_me()
+
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with _processes.Watcher() as watcher, _Output(output_cap_bytes) as output:
@@ -90,7 +118,7 @@ async def run(
                     stdout=output.write_end,
                     stderr=output.write_end,
                     start_new_session=True,
-                    preexec_fn=watcher.watch_me,
+                    preexec_fn=in_child,
                 )
             )
             process = await _started(starting, mark)
@@ -113,6 +141,11 @@ async def run(
         text, truncated = output.kept.text()
     code = process.returncode
     assert code is not None
+    if boxed:
+        left_running = left_running or (not timed_out and mark_of_others.exists())
+        mark_of_others.unlink(missing_ok=True)
+        if code > _SHELL_SIGNAL and code - _SHELL_SIGNAL in _SIGNALS:  # as a shell says it
+            code = _SHELL_SIGNAL - code
     return Finished(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
@@ -122,6 +155,7 @@ async def run(
         truncated=truncated,
         left_running=left_running,
         seconds=loop.time() - started,
+        isolation=kept_apart.kind,
     )
 
 

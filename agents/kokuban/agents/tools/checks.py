@@ -29,6 +29,7 @@ class CheckRun:
     left_running: bool
     output: str
     seconds: float
+    isolation: str = "group"
 
     def describe(self) -> str:
         """What a model is shown: the command, how it ended, and its output."""
@@ -74,6 +75,7 @@ async def _run_one(tree: Tree, command: str, context: ToolContext) -> CheckRun:
         finished.left_running,
         sandbox.stabilise(finished.output, folder),
         finished.seconds,
+        finished.isolation,
     )
 
 

@@ -1,0 +1,174 @@
+"""What a command can reach: with bubblewrap its own folders, a read-only system and no network; else what the worker's
+user can.
+
+Bubblewrap (Linux namespaces, no privileges needed) is probed by running it, once a process. Whether it must be there is
+the setting KOKUBAN_ISOLATION: `required`, `preferred` (the default) or `none`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kokuban.agents.sandbox._processes import SandboxError
+
+Wish = Literal["required", "preferred", "none"]
+SETTING = "KOKUBAN_ISOLATION"
+LEFT = ".left-running"
+"""A file in the command's temporary folder that says that processes were still there when it had ended."""
+DATA_BYTES = 4 * 2**30
+FILE_BYTES = 2**30
+PROCESSES = 4_096
+FILES = 4_096
+_PROBE_SECONDS = 10
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
+_SETTINGS = (
+    "alternatives", "group", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+    "nsswitch.conf", "passwd", "pki", "ssl",
+)  # fmt: skip
+# The command, and then, while the namespace still holds others, a short wait: they end with the first process.
+_INSIDE = """"$@"
+code=$?
+n=0
+while [ $n -lt 10 ]; do
+    others=
+    for process in /proc/[0-9]*; do
+        case ${process#/proc/} in 1|$$) ;; *) [ -e "$process/exe" ] && others=1 ;; esac
+    done
+    [ -z "$others" ] && exit $code
+    n=$((n + 1))
+    sleep 0.05
+done
+: >"$LEFT_RUNNING"
+exit $code
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """`kind` is bubblewrap, or group: a process group of its own with limits on memory, files and time, and nothing
+    else. `why` says why it is no more than that, '' otherwise."""
+
+    kind: Literal["bubblewrap", "group"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.why})" if self.why else self.kind
+
+
+def wish(environment: Mapping[str, str] = os.environ) -> Wish:
+    """What the setting asks for. Raises `SandboxError` for a word that is none."""
+    word = environment.get(SETTING, "preferred")
+    if word not in ("required", "preferred", "none"):
+        raise SandboxError(f"{SETTING}: {word[:40]!r} is none of required, preferred, none")
+    return word  # type: ignore[return-value]
+
+
+def isolation(asked: Wish | None = None) -> Isolation:
+    """How commands run here. Raises `SandboxError` when it is required and cannot be."""
+    asked = asked or wish()
+    if asked == "none":
+        return Isolation("group", f"{SETTING}=none")
+    found = probed()
+    if asked == "required" and found.kind != "bubblewrap":
+        raise SandboxError(
+            f"isolation is required and not there: {found.why}. Install bubblewrap where user namespaces are allowed, "
+            f"or set {SETTING}=preferred to run commands without it"
+        )
+    return found
+
+
+@functools.cache
+def probed() -> Isolation:
+    """What this machine allows, found out by doing it."""
+    program = _bubblewrap()
+    if program is None:
+        return Isolation("group", "bubblewrap (bwrap) is not installed")
+    command = [program, *_namespaces(network=False), *_readable("/usr/bin:/bin"), "--", "/bin/sh", "-c", "exit 0"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Isolation("group", f"bubblewrap does not run here ({type(error).__name__})")
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Isolation("group", f"bubblewrap does not work here: {said[-1] if said else done.returncode}"[:200])
+    return Isolation("bubblewrap")
+
+
+def _bubblewrap() -> str | None:
+    return shutil.which("bwrap") or shutil.which("bwrap", path=os.defpath)
+
+
+def wrapped(argv: Sequence[str], *, cwd: Path, home: Path, environment: dict[str, str], network: bool) -> list[str]:
+    """The command inside its namespaces: only `cwd` and `home` can be written. Sets a variable in `environment`."""
+    environment["LEFT_RUNNING"] = os.path.join(environment["TMPDIR"], LEFT)
+    writable = [part for folder in (cwd, home) for part in ("--bind", str(folder), str(folder))]
+    program = _bubblewrap()
+    assert program is not None
+    return [
+        program, *_namespaces(network), *_readable(environment["PATH"]), *writable, "--remount-ro", "/",
+        "--chdir", str(cwd), "--",
+        "/bin/sh", "-c", _INSIDE, "sh", *argv,
+    ]  # fmt: skip
+
+
+def _namespaces(network: bool) -> list[str]:
+    shared = ["--share-net"] if network else []
+    return [
+        "--unshare-all", *shared, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox",
+        "--tmpfs", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/var", "--dir", "/run",
+    ]  # fmt: skip
+
+
+def _readable(path: str) -> list[str]:
+    """The system, the programs on the PATH and the running Python, read only; nobody's home."""
+    folders = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS)]
+    for entry in [*path.split(os.pathsep), os.path.dirname(sys.executable)]:
+        folders += _programs(entry)
+    folders += [sys.prefix, sys.base_prefix]
+    folders += [os.environ[name] for name in ("VIRTUAL_ENV", "JAVA_HOME", "GOROOT") if os.environ.get(name)]
+    found: list[str] = []
+    for folder in dict.fromkeys(folders):
+        if os.path.islink(folder):
+            found += ["--symlink", os.readlink(folder), folder]
+        elif os.path.exists(folder) and not _within(folder, found):
+            found += ["--ro-bind", folder, folder]
+    return found
+
+
+def _programs(entry: str) -> list[str]:
+    """A folder of programs, with the libraries beside it unless that is somebody's home or the root."""
+    entry = os.path.abspath(entry)
+    above = os.path.dirname(entry)
+    homes = {os.path.expanduser("~"), "/root", "/home", "/", "/usr", "/usr/local"}
+    beside = os.path.basename(entry) in ("bin", "sbin", "shims") and above not in homes
+    return [above if beside and os.path.dirname(above) != "/home" else entry]
+
+
+def _within(folder: str, bound: Sequence[str]) -> bool:
+    return any(folder == b or folder.startswith(f"{b}/") for b in bound[1::3] if b.startswith("/"))
+
+
+def limiter(timeout_seconds: float) -> Callable[[], None]:
+    """To be called in the child: memory, size of files, processes, open files and processor time are bounded."""
+    cpu = math.ceil(timeout_seconds) * 4 + 10
+
+    def limit() -> None:
+        for kind, most in (
+            (resource.RLIMIT_DATA, DATA_BYTES), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NPROC, PROCESSES),
+            (resource.RLIMIT_NOFILE, FILES), (resource.RLIMIT_CPU, cpu), (resource.RLIMIT_CORE, 0),
+        ):  # fmt: skip
+            _, hard = resource.getrlimit(kind)
+            value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (value, value))
+
+    return limit

@@ -1,0 +1,135 @@
+"""What a command with bubblewrap around it cannot do; and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kokuban.agents.sandbox import Finished, SandboxError, isolation, probed, run
+
+pytestmark = pytest.mark.anyio
+boxed = pytest.mark.skipif(probed().kind != "bubblewrap", reason=str(probed()))
+
+
+async def box(folder: Path, command: str | list[str], seconds: float = 20) -> Finished:
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return await run(command, cwd=work, home=folder / "home", timeout_seconds=seconds, asked="required")
+
+
+@boxed
+async def test_there_is_no_network_not_even_the_boards(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
+        done = await box(tmp_path, [sys.executable, "-c", code])
+        assert not done.ok
+        assert "Connection refused" in done.output or "unreachable" in done.output
+        open_ = await run(
+            [sys.executable, "-c", code], cwd=tmp_path, home=tmp_path / "h", timeout_seconds=20, asked="required",
+            network=True,
+        )  # fmt: skip
+        assert open_.ok, open_.output
+
+
+@boxed
+async def test_only_its_own_folders_can_be_written(tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    for target in (beside / "x", Path("/usr/x"), Path("/etc/x"), Path(sys.prefix) / "x"):
+        done = await box(tmp_path, f"echo no > '{target}'")
+        assert not done.ok, target
+        assert not target.exists()
+    done = await box(tmp_path, 'echo yes > mine && echo yes > "$HOME/mine" && echo yes > "$TMPDIR/mine" && cat mine')
+    assert done.output == "yes\n", done.output
+    assert (tmp_path / "work" / "mine").read_text() == "yes\n"
+
+
+@boxed
+async def test_nobodys_home_and_no_other_process_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("canary")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    done = await box(
+        tmp_path, f"cat '{secret}'; ls -A ~root /home 2>&1; cat /proc/*/environ | tr '\\0' '\\n'; ls /proc"
+    )
+    assert "canary" not in done.output
+    assert not any(line == str(os.getpid()) for line in done.output.splitlines())
+    seen = {int(name) for name in done.output.split() if name.isdigit()}
+    assert seen <= set(range(1, 40))
+
+
+@boxed
+async def test_it_cannot_become_more(tmp_path: Path) -> None:
+    done = await box(tmp_path, "mount -t tmpfs none /mnt; chown 12345 . ; grep CapEff /proc/self/status")
+    assert "CapEff:\t0000000000000000" in done.output
+
+
+@pytest.mark.parametrize("asked", ["none", "required"])
+async def test_memory_files_and_time_are_bounded(tmp_path: Path, asked: str) -> None:
+    if asked == "required" and probed().kind != "bubblewrap":
+        pytest.skip(str(probed()))
+    work = tmp_path / "work"
+    work.mkdir()
+    for code, said in (
+        ("x = bytearray(6 * 2**30)", "MemoryError"),
+        ("open('big', 'wb').truncate(2 * 2**30)", "File too large"),
+        ("import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])", "0"),
+    ):
+        done = await run(
+            [sys.executable, "-c", code], cwd=work, home=tmp_path / "home", timeout_seconds=30,
+            asked=asked,  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert said in done.output or done.signal is not None, done
+        assert done.isolation == ("group" if asked == "none" else "bubblewrap")
+
+
+@boxed
+async def test_exit_codes_and_signals_are_told_apart(tmp_path: Path) -> None:
+    assert (await box(tmp_path, "exit 3")).exit_code == 3
+    killed = await box(tmp_path, "kill -9 $$")
+    assert (killed.exit_code, killed.signal) == (None, 9)
+    assert (await box(tmp_path, ["no-such-program"])).exit_code == 127
+
+
+@boxed
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to become nobody")
+def test_an_unprivileged_user_has_it_too(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    place = tmp_path / "own"
+    place.mkdir()
+    os.chown(place, nobody.pw_uid, nobody.pw_gid)
+    command = [
+        "setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", "bwrap",
+        "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+        "--unshare-all", "--proc", "/proc", "--dev", "/dev", "--bind", str(place), str(place), "--cap-drop", "ALL",
+        "/bin/sh", "-c", f"echo in > {place}/x && ! touch /usr/x",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (place / "x").read_text() == "in\n"
+
+
+def test_what_is_required_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    probed.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match=r"required and not there: bubblewrap \(bwrap\) is not installed"):
+            isolation("required")
+        assert str(isolation("preferred")) == "group (bubblewrap (bwrap) is not installed)"
+    finally:
+        probed.cache_clear()
+
+
+def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOKUBAN_ISOLATION", "yes")
+    with pytest.raises(SandboxError, match="KOKUBAN_ISOLATION: 'yes' is none of"):
+        isolation()
