@@ -136,9 +136,7 @@ _TASKS: list[tuple[str, str, str, list[str], list[str], str]] = [
      ["balanced('(())')", "not balanced(')(')"], ["balanced('')", "not balanced('(()')", "not balanced('())(')"],
      "def balanced(text):\n    depth = 0\n    for letter in text:\n        depth += (letter == '(') - (letter == ')')\n        if depth < 0:\n            return False\n    return depth == 0\n"),
 ]  # fmt: skip
-_RAISES = (
-    "def raises(kind, call, *values):\n    try:\n        call(*values)\n    except kind:\n        return True\n    return False\n"
-)
+_RAISES = "def raises(kind, call, *values):\n    try:\n        call(*values)\n    except kind:\n        return True\n    return False\n"
 
 
 def tasks() -> Iterator[dict[str, Any]]:

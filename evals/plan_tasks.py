@@ -34,8 +34,18 @@ def tasks() -> Iterator[dict[str, Any]]:
     for n, (what, items, rules) in enumerate(_ORDERS, 1):
         said = "; ".join(rule for rule, _ in rules)
         form = f"import json\n\nplan = json.load(open('plans/plan.json'))\nassert sorted(plan) == {sorted(items)!r}, 'each name once'\nat = {{name: i for i, name in enumerate(plan)}}\n"
-        answers = [list(p) for p in itertools.permutations(items) if all(eval(c, {"at": {x: i for i, x in enumerate(p)}}) for _, c in rules)]  # noqa: S307 - our own table
-        yield _task(f"order-{n:02}", f"Put the {what} in an order: {', '.join(items)}. Rules: {said}. Write plans/plan.json: a JSON list of the names.", form, rules, answers[0])
+        answers = [
+            list(p)
+            for p in itertools.permutations(items)
+            if all(eval(c, {"at": {x: i for i, x in enumerate(p)}}) for _, c in rules)
+        ]
+        yield _task(
+            f"order-{n:02}",
+            f"Put the {what} in an order: {', '.join(items)}. Rules: {said}. Write plans/plan.json: a JSON list of the names.",
+            form,
+            rules,
+            answers[0],
+        )
     for n, (people, work, most, rules) in enumerate(_SHARES, 1):
         said = "; ".join([f"nobody has more than {most} hours", *(rule for rule, _ in rules)])
         hours = ", ".join(f"{name} ({h} h)" for name, h in work.items())
@@ -43,12 +53,21 @@ def tasks() -> Iterator[dict[str, Any]]:
             f"import json\n\nwho = json.load(open('plans/plan.json'))\nwork = {work!r}\nassert sorted(who) == {sorted(work)!r}, 'each work once'\n"
             f"assert set(who.values()) <= set({sorted(people)!r}), 'only these people'\n"
         )
-        limit = (f"nobody has more than {most} hours", f"all(sum(work[w] for w in work if who[w] == p) <= {most} for p in {people!r})")
+        limit = (
+            f"nobody has more than {most} hours",
+            f"all(sum(work[w] for w in work if who[w] == p) <= {most} for p in {people!r})",
+        )
         answers = [
             dict(zip(work, given, strict=True)) for given in itertools.product(people, repeat=len(work))
-            if all(eval(c, {"who": dict(zip(work, given, strict=True)), "work": work}) for _, c in [limit, *rules])  # noqa: S307
+            if all(eval(c, {"who": dict(zip(work, given, strict=True)), "work": work}) for _, c in [limit, *rules])
         ]  # fmt: skip
-        yield _task(f"share-{n:02}", f"Share out this work among {', '.join(people)}: {hours}. Rules: {said}. Write plans/plan.json: a JSON object from each work to who does it.", form, [*rules, limit], answers[0])
+        yield _task(
+            f"share-{n:02}",
+            f"Share out this work among {', '.join(people)}: {hours}. Rules: {said}. Write plans/plan.json: a JSON object from each work to who does it.",
+            form,
+            [*rules, limit],
+            answers[0],
+        )
 
 
 def _task(name: str, goal: str, form: str, rules: list[tuple[str, str]], answer: Any) -> dict[str, Any]:

@@ -58,7 +58,9 @@ assert any(word in found["quote"].lower() for word in WORDS)
 
 def tasks() -> Iterator[dict[str, Any]]:
     for n, (place, question, answers, source, quote) in enumerate(_QUESTIONS, 1):
-        words = [word for word in quote.lower().replace(".", "").split() if any(c.isdigit() for c in word)] or quote.lower().split()[-2:]
+        words = [
+            word for word in quote.lower().replace(".", "").split() if any(c.isdigit() for c in word)
+        ] or quote.lower().split()[-2:]
         right = f"SOURCE = {source!r}\nANSWERS = {answers!r}\nWORDS = {words!r}\n{_FORM}{_RIGHT}"
         yield {
             "id": f"question-{n:02}-{place}", "kind": "question", "writes": "answers/answer.json",

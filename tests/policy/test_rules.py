@@ -145,7 +145,7 @@ WRONG = [
     ('version = "1"\n[[rules]]\nname = "r"\noutcome = "deny"\nwhen = [{path = "/a", above = "1"}]', "above"),
     ('version = "1"\n[[rules]]\nname = "r"\noutcome = "deny"\nwhen = [{path = "/a", above = nan}]', "above"),
     ('version = "1"\n[[rules]]\nname = "r"\noutcome = "deny"\nwhen = [{path = "/a", matches = "(?=x)"}]', "matches"),
-    ('version = "1"\n[[rules]]\nname = "r"\noutcome = "deny"\n[[rules]]\nname = "r"\noutcome = "deny"', "two are named"),
+    ('version = "1"' + '\n[[rules]]\nname = "r"\noutcome = "deny"' * 2, "two are named"),
     ("rules = [", "not TOML"),
 ]  # fmt: skip
 

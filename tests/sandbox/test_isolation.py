@@ -109,7 +109,8 @@ def test_an_unprivileged_user_has_it_too(tmp_path: Path) -> None:
     os.chown(place, nobody.pw_uid, nobody.pw_gid)
     command = [
         "setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", "bwrap",
-        "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+        "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
+        "--symlink", "usr/lib64", "/lib64",
         "--unshare-all", "--proc", "/proc", "--dev", "/dev", "--bind", str(place), str(place), "--cap-drop", "ALL",
         "/bin/sh", "-c", f"echo in > {place}/x && ! touch /usr/x",
     ]  # fmt: skip
