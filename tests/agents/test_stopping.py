@@ -128,7 +128,7 @@ async def test_a_shell_tool_ends_with_its_children(nats_server: NatsServer, bus:
 
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> str:
         script = f"(sleep 600 & echo $! >> {pids}; sleep 600) & setsid sleep 600 & echo $! >> {pids}; wait"
-        await sandbox.run(script, cwd=context.home, home=context.home, timeout_seconds=600)
+        await sandbox.run(script, cwd=context.home, home=context.home, timeout_seconds=600, asked="none")
         return ""
 
     async with at_work(

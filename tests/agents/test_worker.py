@@ -141,7 +141,7 @@ async def test_a_fenced_owner_kills_what_its_command_started(nats_server: NatsSe
     async def perform(work: Work) -> list[Output]:
         await sandbox.run(
             f"sleep 600 & echo $! >> {pids}; echo $$ >> {pids}; sleep 600", cwd=work.home, home=work.home,
-            timeout_seconds=600,
+            timeout_seconds=600, asked="none",
         )  # fmt: skip
         return []
 

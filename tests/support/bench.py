@@ -127,7 +127,8 @@ class Bench:
     def loop(self, talk: Talk | None = None) -> Loop:
         """A loop over this work and its meter."""
         self.talk = talk or Talk()
-        return Loop(self.work, self.talk, self.tools, self.context)
+        self.last = Loop(self.work, self.talk, self.tools, self.context)
+        return self.last
 
     @property
     def names(self) -> list[str]:

@@ -8,6 +8,7 @@ Each line settles call k and opens call k + 1, so one call costs one record; the
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class Tape:
         self._made = False
         self._unsettled: Settles | None = None
         self._succeeded: set[str] = set()
+        self._tries: Counter[tuple[int, str, str]] = Counter()
 
     async def load(self) -> None:
         """Read what earlier owners of this same work settled, and what they left open."""
@@ -80,6 +82,7 @@ class Tape:
                 self._settled = {k: v for k, v in self._settled.items() if k < line.opens.call}
                 if not line.order:
                     self._begun.append(line.opens)
+                    self._tries[_place(line.opens)] += 1
                 if opened is not None and opened.call != line.opens.call:
                     self._abandon(opened)
                 opened = line.opens
@@ -161,6 +164,7 @@ class Tape:
             self._check_not_begun(description, description.effect != "other")
         if self._opened is None or not same_call(self._opened, description):
             await self._open(description)
+            self._tries[_place(description)] += 1
         self._opened, self._unsettled, self._made = description, None, True
         result, usage = await perform()
         self.spent = self.spent + usage
@@ -194,6 +198,17 @@ class Tape:
         for begun in self._begun:
             if begun.tool == description.tool and not (same_key_will_do and begun.key == description.key):
                 raise InDoubt(f"{named(begun)} was begun before and its outcome is unknown")
+
+    def tries(self, opens: Opens) -> int:
+        """How often this call has been begun, by all owners of the work together."""
+        return max(1, self._tries[_place(opens)])
+
+    async def once_more(self) -> None:
+        """The call that is open failed for the moment and will be made once more: a line that says so. Raises `Fenced`,
+        `BusError`."""
+        assert self._opened is not None
+        await self._owner.journal(None, self._opened)
+        self._tries[_place(self._opened)] += 1
 
     async def again(self, reserved_tokens: int, reserved_micros: int) -> None:
         """The call that is open will be tried once more, after a try that cost something: open it anew with what all
@@ -243,6 +258,10 @@ def fingerprint(value: object) -> str:
 def named(opens: Opens) -> str:
     """A tool's call in words."""
     return f"call {opens.call} ({opens.tool}, key {opens.key or 'none'})"
+
+
+def _place(opens: Opens) -> tuple[int, str, str]:
+    return opens.call, opens.tool, opens.key
 
 
 def _classed(opens: Opens, repeatable: bool, keyed: bool) -> Opens:
