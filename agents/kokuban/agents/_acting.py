@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from kokuban.agents._repeats import Repeats
 from kokuban.agents._tape import InDoubt, describe, named
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import Call, Problem, parse_arguments
-from kokuban.agents.tools import ASK_PERSON, Arguments, Invalid, Observation, Registry, ToolContext, execute
+from kokuban.agents.tools import ASK_PERSON, Arguments, Invalid, Observation, Registry, ToolContext, ToolError, execute
 from kokuban.blackboard.wire import crash_point
 from kokuban.schemas import Opens, Usage
 
@@ -99,6 +100,7 @@ class Acting:
     async def _execute(self, judged: Arguments, opening: Opens) -> Observation:
         tool, context, cost = judged.tool, self.context, Usage(tool_calls=1)
         assert context is not None
+        before = frozenset(self.work.kept_outputs)
         elsewhere = tool.effect == "keyed" and not tool.on_files
         if elsewhere:
             context = dataclasses.replace(context, key=opening.key)
@@ -110,7 +112,12 @@ class Acting:
             if tool.effect == "other" and not done.known:
                 raise InDoubt(f"{named(opening)} was begun and its outcome is unknown: {done.text}")
             text = f"{done.text}. {OUTCOME_UNKNOWN}" if elsewhere and not done.known else done.text
-            return {"text": text, "ok": done.ok} | ({"terminal": True} if done.terminal else {}), cost
+            result: dict[str, Any] = {"text": text, "ok": done.ok}
+            if done.terminal:
+                result["terminal"] = True
+            if kept := sorted(self.work.kept_outputs - before):
+                result["kept"] = kept
+            return result, cost
 
         played = await self.work.tape.call(
             lambda _: opening, perform, repeatable=tool.effect != "other", keyed=elsewhere
@@ -119,7 +126,16 @@ class Acting:
             await execute(judged, context)  # the checkout is new: bring it to where the journal says it was
         self.work.ledger.settle(cost)
         result = played.result
+        self.work.kept_outputs.update(result.get("kept", ()))
         return Observation(result["text"], result["ok"], terminal=bool(result.get("terminal")))
+
+    async def _once(self, judged: Arguments, context: ToolContext) -> Observation:
+        """The call, with the credentials that its tool declared and nobody else sees."""
+        try:
+            secrets = self.work.secrets(judged.tool)
+        except ToolError as error:
+            return Observation(str(error), False, terminal=error.terminal)
+        return await execute(judged, dataclasses.replace(context, secrets=secrets) if secrets else context)
 
     async def _try(self, judged: Arguments, context: ToolContext, opening: Opens) -> Observation:
         """Make the call; while it fails for the moment, and is one that may be made again, again after a pause. Each
@@ -129,7 +145,7 @@ class Acting:
             if self.machine.state is not State.EXECUTE:
                 go(State.EXECUTE)
             crash_point("tool:before")
-            done = await execute(judged, context)
+            done = await self._once(judged, context)
             crash_point("tool:after")
             tries = tape.tries(opening)
             if not done.transient or tool.effect == "other":

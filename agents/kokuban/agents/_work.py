@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +15,8 @@ from kokuban.agents._owner import Assignment
 from kokuban.agents._tape import Tape
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile, Who
+from kokuban.agents.toolbox import Toolbox
+from kokuban.agents.tools import BUILT_IN_TOOLS, Registry, Tool, ToolContext
 from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
@@ -41,7 +43,7 @@ class StepFailed(Exception):
 class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
     monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
-    `principal` is who submitted the task."""
+    `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -56,7 +58,9 @@ class Work:
     tools: tuple[str, ...] = ()
     policy: Policy | PolicyFile = DEFAULT
     principal: str = ""
+    toolbox: Toolbox | None = None
     say: Callable[[str], None] = lambda text: None
+    kept_outputs: set[str] = field(default_factory=set)
 
     @property
     def seconds_left(self) -> float:
@@ -66,6 +70,31 @@ class Work:
     def who(self) -> Who:
         """For whom this work's calls are made."""
         return Who(self.spec.tenant, self.principal, self.assignment.role)
+
+    def registry(self) -> Registry:
+        """The tools that the role's contract names, of those that there are."""
+        more = self.toolbox.tools if self.toolbox is not None else ()
+        return Registry([tool for tool in (*BUILT_IN_TOOLS, *more) if tool.name in self.tools])
+
+    def surroundings(self, **more: Any) -> ToolContext:
+        """What this work's tools may touch, with the folders `checkout` and `home` among `more`."""
+        at = self.assignment
+        return ToolContext(
+            tenant=self.spec.tenant, principal=self.principal, task=at.task, egress=self.policy.egress,
+            keep=self._keep, kept=self._kept, checks=self.spec.checks, check_seconds=self.spec.check_seconds, **more,
+        )  # fmt: skip
+
+    def secrets(self, tool: Tool) -> dict[str, str]:
+        """The credentials that a tool declared. Raises `ToolError` for what is not this task's."""
+        return self.toolbox.secrets(tool, self.spec.tenant, self.principal) if self.toolbox and tool.secrets else {}
+
+    async def _keep(self, data: bytes) -> str:
+        name = await self.content.keep(data)
+        self.kept_outputs.add(name)
+        return name
+
+    async def _kept(self, name: str) -> bytes | None:
+        return await self.content.kept(name) if name in self.kept_outputs else None
 
     @property
     def facts(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
+from kokuban.agents.toolbox import Toolbox
 from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
@@ -72,6 +73,7 @@ class Worker:
         concurrency: int = 1,
         native_tools: bool = False,
         policy: Policy | PolicyFile = DEFAULT,
+        toolbox: Toolbox | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
@@ -83,6 +85,7 @@ class Worker:
         self._concurrency = concurrency
         self._native_tools = native_tools
         self._rules = policy
+        self._toolbox = toolbox
         self._clock = clock
         self._policy = meter.prices.version if meter is not None and contract.model else None
         self._content = Content(bus, Payloads(bus))
@@ -274,6 +277,7 @@ class Worker:
                 at, spec, self._content, tape, Ledger(at.order.allotment, tape.abandoned), home,
                 started + at.order.allotment.seconds, self._meter,
                 native_tools=self._native_tools, tools=self._contract.tools, policy=self._rules, principal=principal,
+                toolbox=self._toolbox,
                 say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from kokuban.blackboard.core import Stored
-from kokuban.blackboard.wire import Payloads
+from kokuban.blackboard.wire import PayloadMissing, Payloads
 from kokuban.blackboard.workspace import Change, File, Tree, unpack
 from kokuban.schemas import BadRecord, Done, FileChange, Ref, Wire, digest, open_record, subjects
 from kokuban.schemas.kinds import decode_artifact
@@ -67,6 +67,17 @@ class Content:
         if digest(body) != ref.digest:
             raise LookupError(f"artifact {ref.kind} {ref.name!r}: its stored content is gone")
         return body
+
+    async def keep(self, data: bytes) -> str:
+        """Store what no artifact names, for as long as payloads are; its digest. Raises `BusError`."""
+        return await self._payloads.put(data)
+
+    async def kept(self, name: str) -> bytes | None:
+        """What was kept under a digest, None when it is gone. Raises `BusError`."""
+        try:
+            return await self._payloads.get(name)
+        except PayloadMissing:
+            return None
 
     async def tree(self, name: str | None) -> Tree:
         """The files of a packed tree, by the digest of the pack; none for None. Kept for the next call."""

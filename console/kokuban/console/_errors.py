@@ -91,12 +91,14 @@ def explain(error: BaseException) -> tuple[int, str]:
 def _explain_ours(error: BaseException) -> tuple[int, str]:
     from kokuban.agents.models import ModelConfigError
     from kokuban.agents.sandbox import SandboxError
+    from kokuban.agents.toolbox import InvalidToolbox
     from kokuban.blackboard import BusError, InvalidRequest, NoAnswer, NoSuchTask, StoreFull, WorkspaceError
     from kokuban.blackboard.wire.embedded import EmbeddedServerError
     from kokuban.schemas import InvalidName
 
     text = clean(str(error))
-    if isinstance(error, InvalidRequest | WorkspaceError | ModelConfigError | NoSuchTask | InvalidName):
+    theirs = InvalidRequest | WorkspaceError | ModelConfigError | NoSuchTask | InvalidName | InvalidToolbox
+    if isinstance(error, theirs):
         return USAGE, text
     if isinstance(error, NoAnswer):
         return INFRASTRUCTURE, f"NATS: no answer, so it is unknown whether the last write was stored ({text})"

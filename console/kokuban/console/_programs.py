@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -45,8 +46,9 @@ def load_program(name: str, folder: Path | None = None) -> Role:
     return role  # type: ignore[no-any-return]
 
 
-async def contract_on(nats: str | None, role: str) -> Contract:
-    """The contract of a role, built in or registered on that board. Raises a usage error that names the known ones."""
+async def contract_on(nats: str | None, role: str) -> tuple[Contract, dict[str, Any]]:
+    """The contract of a role, built in or registered on that board, and the schemas of the registered kinds that it
+    gives, in their latest version. Raises a usage error that names the known roles."""
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.core.registry import crew_of
     from kokuban.blackboard.registered import load
@@ -63,4 +65,5 @@ async def contract_on(nats: str | None, role: str) -> Contract:
             f"role: there is no {role!r} on this board; the roles are {', '.join(crew)} "
             "(kokuban roles add FILE.toml registers one)"
         )
-    return crew[role]
+    given = {kind: there.kinds[kind] for kind in crew[role].produces if kind in there.kinds}
+    return crew[role], {kind: json.loads(versions[max(versions)]) for kind, versions in given.items()}

@@ -116,6 +116,14 @@ async def _supervise(
     "--program", metavar="MODULE:CLASS",
     help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
 )  # fmt: skip
+@click.option(
+    "--prompt", "prompt_file", type=PATH, metavar="FILE",
+    help="For a registered role without a program: its prompt, with a slot {{task}} (see docs/roles.md).",
+)  # fmt: skip
+@click.option(
+    "--tools", "tools_file", type=PATH, metavar="FILE", envvar="KOKUBAN_TOOLS",
+    help="Python modules and MCP servers whose tools the role's contract may name (TOML; see docs/tools.md).",
+)  # fmt: skip
 @approve_option
 @policy_option
 @model_options
@@ -124,18 +132,43 @@ async def _supervise(
 @log_options
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
-    log_format: str, program: str | None, approve_tools: tuple[str, ...], policy_file: Path | None, **model: Any,
+    log_format: str, program: str | None, approve_tools: tuple[str, ...], policy_file: Path | None,
+    prompt_file: Path | None, tools_file: Path | None, **model: Any,
 ) -> None:  # fmt: skip
-    """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or a registered one with --program."""
+    """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or one that you registered.
+
+    A registered role runs --program, or else asks its model with --prompt and the tools that its contract names.
+    """
     import asyncio
+
+    from kokuban.schemas.contracts import builtin_crew
 
     configure_logging(log_level, log_format)
     own = load_program(program) if program else None
-    contract = asyncio.run(contract_on(nats, role)) if own else contract_of(role)
+    if own is None and role in builtin_crew():
+        contract = contract_of(role)
+    else:
+        contract, kinds = asyncio.run(contract_on(nats, role))
+        own = own or _agent(contract, prompt_file, kinds)
     choice = required(choose(**model)) if contract.model else None
     policy = policy_of(policy_file, approve_tools)
     _warn_of_unknown(approve_tools, contract)
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy))
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy, tools_file))
+
+
+def _agent(contract: Contract, prompt_file: Path | None, kinds: dict[str, Any]) -> Role:
+    """The program of a role that has none of its own. Raises a usage error for one that asks no model."""
+    from kokuban.agents.roles.agent import Agent
+
+    if not contract.model:
+        raise click.UsageError(f"role: {contract.role!r} asks no model, so --program MODULE:CLASS has to do its work")
+    shape = contract.shape if contract.shape != "workflow" else "react"
+    if prompt_file is None:
+        return Agent(contract.role, contract.summary, None, kinds, shape)
+    try:
+        return Agent.of_file(prompt_file, contract.role, contract.summary, kinds, shape)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"prompt: {error}") from error
 
 
 def _warn_of_unknown(tools: Sequence[str], contract: Contract) -> None:
@@ -171,6 +204,7 @@ async def _work(
     drain_seconds: float,
     program: Role | None = None,
     policy: Policy | PolicyFile | None = None,
+    tools_file: Path | None = None,
 ) -> None:
     import socket
     import tempfile
@@ -181,6 +215,7 @@ async def _work(
     from kokuban.agents.models import Meter
     from kokuban.agents.roles import program_for
     from kokuban.agents.sandbox import isolation
+    from kokuban.agents.toolbox import Toolbox
     from kokuban.agents.worker import Worker
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus, Quota
@@ -197,6 +232,7 @@ async def _work(
             gate = Quota(bus, choice.endpoint_name, f"{contract.role}-{socket.gethostname()}-{os.getpid()}")
             prices, slot = choice.prices(), await stack.enter_async_context(gate)
             meter = Meter(opened, on_attempt=_log_attempt, gate=slot, prices=prices)
+        toolbox = await stack.enter_async_context(Toolbox.open(tools_file)) if tools_file is not None else None
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)
         own = Path(tempfile.mkdtemp(prefix=f"kokuban-{contract.role}-", dir=home)).absolute()
@@ -205,6 +241,7 @@ async def _work(
             bus, contract, program or program_for(contract.role), home=own, meter=meter,
             concurrency=concurrency or contract.limits.concurrency,
             native_tools=choice.native_tools if choice else False, policy=policy or policy_of(None, ()),
+            toolbox=toolbox,
         )  # fmt: skip
         model = choice.spec if choice else None
         structlog.get_logger("kokuban.worker").info(

@@ -52,9 +52,7 @@ class Coding:
         start, onto = await work.start()
         folder = work.home / "checkout"
         await asyncio.to_thread(checkout, start, folder)
-        context = ToolContext(
-            folder, work.home / "home", start, await work.sources(), work.spec.checks, work.spec.check_seconds
-        )
+        context = work.surroundings(checkout=folder, home=work.home / "home", base=start, sources=await work.sources())
         whole = work.assignment.order.scope == "whole"
         coding = cls(work, context, start, onto, await work.inputs(Finding), whole)
         await coding.check()

@@ -10,7 +10,6 @@ from kokuban.agents.roles._coding import Coding
 from kokuban.agents.roles._native import NativeActions
 from kokuban.agents.roles._shared import scope_of
 from kokuban.agents.roles._writing import Writing
-from kokuban.agents.tools import BUILT_IN_TOOLS, Registry
 
 
 class Coder:
@@ -21,7 +20,7 @@ class Coder:
 
     async def perform(self, work: Work) -> list[Output]:
         coding = await Coding.begin(work)
-        tools = Registry([tool for tool in BUILT_IN_TOOLS if tool.name in work.tools])
+        tools = work.registry()
         dialog = (NativeActions if work.native_tools else Writing)(coding, tools)
         summary = await Loop(work, dialog, tools, coding.context, await scope_of(work)).run()
         return [await coding.patch(str(summary))]

@@ -6,12 +6,14 @@ Invariant: no file tool reads or writes outside the step's checkout, and none ch
 from kokuban.agents.tools._arguments import canonical
 from kokuban.agents.tools._contained import Contained
 from kokuban.agents.tools._context import ToolContext
+from kokuban.agents.tools._decorator import tool
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.code import WRITE_CODE
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
+from kokuban.agents.tools.output import READ_OUTPUT
 from kokuban.agents.tools.person import ASK_PERSON
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
 
@@ -26,6 +28,7 @@ BUILT_IN_TOOLS = (
     RUN_CHECKS,
     SEARCH_SOURCES,
     ASK_PERSON,
+    READ_OUTPUT,
 )
 """Every tool that comes with Kokuban; a role's contract picks from these by name."""
 
@@ -51,6 +54,7 @@ __all__ = [
     "protected",
     "rank",
     "run_checks_on",
+    "tool",
     "weakened",
     "with_checks_from",
 ]

@@ -27,7 +27,9 @@ class ToolContext:
     tenant, principal, task: whose task this is; what a tool may see elsewhere is theirs and nobody else's.
     secrets: the credentials of that principal which the present tool declared, by name.
     memory: the tenant's long-term memory, None where there is none.
-    keep: stores a result in full and returns its digest, None where results are not kept.
+    keep: stores a result in full and returns its digest, None where results are not kept; `kept` gives it back, to the
+        step that kept it alone.
+    egress: hosts that a fetch may reach.
     protected: loopback addresses (host:port) that no tool may reach: the bus, the model server.
     """
 
@@ -46,6 +48,8 @@ class ToolContext:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     memory: Any = None
     keep: Callable[[bytes], Awaitable[str]] | None = None
+    kept: Callable[[str], Awaitable[bytes | None]] | None = None
+    egress: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
 
     @cached_property

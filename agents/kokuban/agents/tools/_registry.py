@@ -151,7 +151,9 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
     try:
         async with asyncio.timeout(tool.timeout_seconds):
             text = await _run(tool.run, context, call.values)
-        ok = True
+            missing = await tool.postcondition(context, call.values) if tool.postcondition is not None else None
+        ok = missing is None
+        text = text if ok else f"{text}\n{tool.name} said so, but: {missing}"
     except ToolError as error:
         text, said = str(error), error
     except TimeoutError:
@@ -161,10 +163,29 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
         # A tool's bug is the model's observation, not the end of the step; details may hold what it must not see.
         text, known = f"{tool.name} failed ({type(error).__name__})", False
         text += "" if elsewhere else "; try another way"
+    text = hidden(text, context.secrets)
     return Observation(
-        clip(text, tool.result_cap_bytes) or "(no output)", ok, known, said.transient, said.terminal,
+        await _bounded_result(text, tool, context) or "(no output)", ok, known, said.transient, said.terminal,
         said.retry_after_seconds,
     )  # fmt: skip
+
+
+def hidden(text: str, secrets: Mapping[str, str]) -> str:
+    """The text without the values of these credentials."""
+    for name, value in secrets.items():
+        if len(value) >= 4:
+            text = text.replace(value, f"[secret {name}]")
+    return text
+
+
+async def _bounded_result(text: str, tool: Tool, context: ToolContext) -> str:
+    """What the model is shown: a result that is too long is kept in full, and it is told how to read on."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= tool.result_cap_bytes or context.keep is None:
+        return clip(text, tool.result_cap_bytes)
+    digest = await context.keep(data)
+    more = f"\n[{len(data)} bytes in all; read_output with digest {digest} and an offset shows the rest]"
+    return clip(text, max(256, tool.result_cap_bytes - len(more))) + more
 
 
 async def _run(run: Run, context: ToolContext, values: Mapping[str, Any]) -> str:

@@ -1,0 +1,101 @@
+"""All tools of a file, ready to use."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from kokuban.agents.toolbox._file import InvalidToolbox, ToolboxFile, parse_toolbox
+from kokuban.agents.toolbox._mcp import McpSource
+from kokuban.agents.tools import BUILT_IN_TOOLS, Registry, Tool, ToolError
+
+SECRET_PREFIX = "KOKUBAN_SECRET_"
+log = structlog.get_logger("kokuban.tools")
+
+
+class Toolbox:
+    """`tools` may be used; `disabled` are those that may not, each with the reason. Use `Toolbox.open`."""
+
+    def __init__(self, file: ToolboxFile, tools: Sequence[Tool]) -> None:
+        self.file = file
+        self.disabled: dict[str, str] = {}
+        usable = Registry(BUILT_IN_TOOLS)
+        found: list[Tool] = []
+        for tool in tools:
+            declared = file.tool.get(tool.name)
+            given = declared.model_dump(exclude_none=True) if declared else {}
+            mended = dataclasses.replace(tool, **given)
+            try:
+                usable.add(mended)
+            except ToolError as error:  # one that cannot be used takes nothing away from the others
+                self.disabled[tool.name] = str(error)
+                log.warning("tool is disabled", tool=tool.name, source=tool.source, why=str(error))
+            else:
+                found.append(mended)
+        self.tools = tuple(found)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, path: Path) -> AsyncIterator[Toolbox]:
+        """Read the file, import its modules, connect to its servers; let go of them at the end. Raises
+        `InvalidToolbox`."""
+        try:
+            file = parse_toolbox(path.read_text("utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidToolbox(f"tools: {path} cannot be read ({type(error).__name__}); name a file") from error
+        tools = [tool for module in file.python for tool in _of_module(module, path.absolute().parent)]
+        sources = [McpSource(name, server) for name, server in file.mcp.items()]
+        try:
+            for source in sources:
+                await source.start()
+                tools += source.tools
+            box = cls(file, tools)
+            unknown = sorted(file.tool.keys() - {tool.name for tool in (*tools, *BUILT_IN_TOOLS)})
+            if unknown:
+                log.warning("declared tools are not there", tools=unknown)
+            box.disabled |= {f"{s.name}_*": s.why_not for s in sources if not s.tools and s.why_not}
+            yield box
+        finally:
+            for source in reversed(sources):
+                await source.stop()
+
+    def secrets(
+        self, tool: Tool, tenant: str, principal: str, environment: Mapping[str, str] = os.environ
+    ) -> dict[str, str]:
+        """The credentials that this tool declared, for a task of this tenant and person. Raises `ToolError` (terminal)
+        for one that is not for them, or not there; it names no value."""
+        found: dict[str, str] = {}
+        for name in tool.secrets:
+            scope = self.file.secret.get(name)
+            allowed = (
+                scope is not None
+                and (not scope.tenants or tenant in scope.tenants)
+                and (not scope.principals or principal in scope.principals)
+            )
+            value = environment.get(f"{SECRET_PREFIX}{name}", "")
+            if not allowed or not value:
+                why = "is not for this task's tenant and person" if not allowed else "is not set on this worker"
+                raise ToolError(f"the credential {name} {why}", terminal=True)
+            found[name] = value
+        return found
+
+
+def _of_module(name: str, folder: Path) -> list[Tool]:
+    place = str(folder)
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # the user's own code
+        raise InvalidToolbox(f"python: module {name!r} cannot be imported from {place}: {error!r}") from error
+    found = [item for item in vars(module).values() if isinstance(item, Tool)]
+    if not found:
+        raise InvalidToolbox(f"python: module {name!r} has no tool; make one with @tool")
+    return found
