@@ -17,7 +17,7 @@ SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: c
 
 def request(text: str = "hi", **fields: Any) -> Request:
     """A small request."""
-    return Request(messages=(Message("user", text),), **{"max_output_tokens": 100, **fields})
+    return Request(**{"messages": (Message("user", text),), "max_output_tokens": 100, **fields})
 
 
 def data(payload: Any) -> bytes:

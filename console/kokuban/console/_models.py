@@ -14,7 +14,7 @@ from kokuban.console._options import PATH
 if TYPE_CHECKING:
     from kokuban.agents.models import Model, Prices
 
-KEYS = ("OPENAI_API_KEY", "KOKUBAN_API_KEY")
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "KOKUBAN_API_KEY")
 """Environment variables that hold secrets. Only processes that ask a model get them."""
 
 
@@ -41,7 +41,8 @@ class ModelChoice:
         """The model; nothing is sent yet. Raises `ModelConfigError`."""
         from kokuban.agents.models import open_model
 
-        return open_model(self.spec, base_url=self.base_url, record=self.record, env=os.environ)
+        thinks = bool(os.environ.get("KOKUBAN_MODEL_THINKS"))
+        return open_model(self.spec, base_url=self.base_url, record=self.record, env=os.environ, thinks=thinks)
 
     def prices(self) -> Prices:
         """What its calls cost. Raises `ModelConfigError`."""
@@ -100,9 +101,9 @@ def choose(
     kind, separator, rest = spec.partition(":")
     if kind in ("scripted", "recorded") and rest:
         spec = f"{kind}{separator}{Path(rest).expanduser().absolute()}"
-    if base_url is None and kind == "openai-compatible":
+    if base_url is None and kind.endswith("-compatible"):
         base_url = os.environ.get("KOKUBAN_BASE_URL") or None
-    native = kind == "openai" if native_tools is None else native_tools
+    native = kind in ("openai", "anthropic") if native_tools is None else native_tools
     kept = record.expanduser().absolute() if record else None
     return ModelChoice(spec, base_url, kept, native, endpoint or "", prices)
 
@@ -140,16 +141,17 @@ def model_options(command: Any) -> Any:
     )(command)  # fmt: skip
     command = click.option(
         "--native-tools/--plain-text", default=None,
-        help="How a coder acts: the provider's tool calls (default for openai), or one file a turn in plain text.",
+        help="How a coder acts: the provider's tool calls (default for openai, anthropic), or one file a turn in text.",
     )(command)  # fmt: skip
     command = click.option(
         "--record", type=PATH, metavar="DIR",
         help="Keep every reply of the model in this folder, to replay with --model recorded:DIR.",
     )(command)  # fmt: skip
     command = click.option(
-        "--base-url", metavar="URL", help="Address of an openai-compatible server (or KOKUBAN_BASE_URL)."
+        "--base-url", metavar="URL", help="Address of an openai- or anthropic-compatible server (or KOKUBAN_BASE_URL)."
     )(command)
     return click.option(
         "--model", metavar="SPEC",
-        help="openai:NAME, openai-compatible:NAME, recorded:DIR or scripted:FILE (or KOKUBAN_MODEL).",
+        help="openai:NAME, openai-compatible:NAME, anthropic:NAME, anthropic-compatible:NAME, recorded:DIR or "
+        "scripted:FILE (or KOKUBAN_MODEL).",
     )(command)  # fmt: skip

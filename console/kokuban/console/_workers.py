@@ -148,7 +148,7 @@ def worker(
     if own is None and role in builtin_crew():
         contract = contract_of(role)
     else:
-        contract, kinds = asyncio.run(contract_on(nats, role))
+        contract, kinds = _registered(nats, role)
         own = own or _agent(contract, prompt_file, kinds)
     choice = required(choose(**model)) if contract.model else None
     policy = policy_of(policy_file, approve_tools)
@@ -183,6 +183,23 @@ def _warn_of_unknown(tools: Sequence[str], contract: Contract) -> None:
         structlog.get_logger("kokuban.worker").warning(
             "--approve-tool names no tool that is known here", tools=unknown, known=sorted(known)
         )
+
+
+def _registered(nats: str | None, role: str) -> tuple[Contract, dict[str, Any]]:
+    """A role of the board's. Raises a usage error when there is none, also when the board cannot be asked about a role
+    that is not built in."""
+    import asyncio
+
+    from kokuban.blackboard.wire import CannotConnect
+    from kokuban.schemas.contracts import builtin_crew
+
+    try:
+        return asyncio.run(contract_on(nats, role))
+    except CannotConnect as error:
+        if role in builtin_crew():
+            raise
+        known = ", ".join(builtin_crew())
+        raise click.UsageError(f"role: {role!r} is none of {known}, and the board cannot be asked: {error}") from error
 
 
 def contract_of(role: str) -> Contract:

@@ -26,7 +26,8 @@ class ChatReply:
     `feed` and `close` raise `ModelError` as soon as what arrives carries or is an error. `done` is set by `[DONE]`.
     """
 
-    def __init__(self, request: Request, progress: Progress) -> None:
+    def __init__(self, request: Request, progress: Progress, *, thinks: bool = False) -> None:
+        self._thinks = thinks
         self._request = request
         self._progress = progress
         self._calls = CallSlots()
@@ -81,8 +82,11 @@ class ChatReply:
         truncated = (self._finish or "").lower() in _CUT_FINISHES or (
             output_tokens is not None and output_tokens >= self._request.max_output_tokens
         )
+        content, thought = _apart("".join(self._text)) if self._thinks else ("".join(self._text), "")
+        if thought:
+            self._extra["reasoning"] = f"{self._extra.get('reasoning', '')}{thought}"
         return Reply(
-            content="".join(self._text),
+            content=content,
             # The number of turns before it keeps a made-up id apart from those of earlier turns.
             calls=self._calls.calls(id_prefix=f"call_{len(self._request.messages)}_", truncated=truncated),
             truncated=truncated,
@@ -177,6 +181,15 @@ class ChatReply:
         self._progress.report(
             _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens")), _tokens(cached)
         )
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """What a model that thinks aloud answered, and what it thought: all before the first closing tag, with or without
+    an opening one; all of it when the block was never closed. A tag further on belongs to the answer."""
+    before, tag, after = text.partition("</think>")
+    if tag:
+        return after.lstrip(), before.lstrip().removeprefix("<think>")
+    return ("", text.lstrip().removeprefix("<think>")) if text.lstrip().startswith("<think>") else (text, "")
 
 
 def _tokens(value: Any) -> int | None:

@@ -16,6 +16,7 @@ _UNKNOWN_FIELD = re.compile(
     re.IGNORECASE,
 )
 _OPTIONAL_FIELDS = ("stream_options", "seed", "temperature")
+_REASONING = "reasoning_content"
 _TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -32,6 +33,7 @@ class Dialect:
         self._model = model
         self._limit_field = limit_field
         self._left_out: set[str] = set()
+        self._returns_reasoning = False
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON body that asks this server for `request`, streamed."""
@@ -40,7 +42,7 @@ class Dialect:
         messages = _with_schema(request.messages, schema or {}) if told else request.messages
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [_message(message) for message in messages if not _is_empty_turn(message)],
+            "messages": [self._message(message) for message in messages if not _is_empty_turn(message)],
             self._limit_field: request.max_output_tokens,
             "temperature": request.temperature,
             "stream": True,
@@ -66,6 +68,12 @@ class Dialect:
             body["response_format"] = {"type": "json_object"}
         return {key: value for key, value in body.items() if key not in self._left_out}
 
+    def _message(self, message: Message) -> dict[str, Any]:
+        data = _message(message)
+        if self._returns_reasoning and message.role == "assistant" and message.calls:
+            data[_REASONING] = message.extra.get(_REASONING) or ""
+        return data
+
     def learn(self, body: dict[str, Any], words: str) -> bool:
         """Take in why the server refused `body`; returns whether asking again, in a new body, makes sense.
 
@@ -76,6 +84,9 @@ class Dialect:
             if body["response_format"]["type"] == self.structured_output:
                 self.structured_output = _STRUCTURED[_STRUCTURED.index(self.structured_output) + 1]
                 self.refusals += (words,)
+            return True
+        if _REASONING in words and not self._returns_reasoning:  # wants a turn's reasoning back beside its calls
+            self._returns_reasoning = True
             return True
         if "max_tokens" in body and "max_completion_tokens" in words:
             self._limit_field = "max_completion_tokens"

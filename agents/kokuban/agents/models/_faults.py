@@ -2,11 +2,12 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ._errors import ModelAuthError, ModelError, ModelRefused, ModelUnavailable
+from ._errors import ModelAuthError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 
 _RETRYABLE_STATUS = {408, 409, 429}
 # A limit that waiting does not lift comes with status 429 too.
@@ -14,6 +15,13 @@ _PERMANENT = re.compile(r"insufficient|quota|billing|credit", re.IGNORECASE)
 _PASSING = re.compile(
     r"overload|rate_?limit|server_?error|api_?error|internal|unavailable|time_?out|timed_out", re.IGNORECASE
 )
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|exceed_context_size|(?:maximum|model's) context length"
+    r"|context (?:window|size|length) (?:of|is|exceed)|exceeds? the (?:available |maximum |model's )?context"
+    r"|prompt is too long|(?:prompt|input|request) (?:is )?too long|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+"""What servers say of a request that does not fit: OpenAI, llama.cpp, vLLM, Ollama, Anthropic."""
 _MAX_MESSAGE_CHARS = 600
 
 
@@ -40,6 +48,8 @@ def model_error(
     if status is None:
         status = int(code) if code and re.fullmatch(r"[45]\d\d", code) else _status_field(fault)
     kind = _kind(status, labels)
+    if issubclass(kind, ModelRefused) and kind is not ModelAuthError and _OVERFLOW.search(f"{labels} {words}"):
+        kind = ModelOverflow
     where = "the model server answered" if status is None else f"the model server answered {status}"
     text = f"{where}: {words[:_MAX_MESSAGE_CHARS]}" if words else where
     return kind(text, code=code, status=status, retry_after_seconds=retry_after_seconds, spent=spent)
@@ -64,6 +74,30 @@ def retry_after(value: str, date: str) -> float | None:
     if moment is None:
         return None
     return max(0.0, (moment - (_moment(date) or datetime.now(UTC))).total_seconds())
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from whichever header says so: `retry-after` in both its forms, `retry-after-ms`, and where
+    neither stands, when the limit that is used up is renewed (`x-ratelimit-reset-…`: `1s`, `6m0s`, `20ms`)."""
+    said = retry_after(headers.get("retry-after", ""), headers.get("date", ""))
+    if said is not None:
+        return said
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{0,9})?", milliseconds := headers.get("retry-after-ms", "").strip()):
+        return float(milliseconds) / 1_000
+    resets = [
+        seconds
+        for kind in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{kind}", "").strip() == "0"
+        and (seconds := _duration(headers.get(f"x-ratelimit-reset-{kind}", ""))) is not None
+    ]
+    return max(resets, default=None)
+
+
+def _duration(text: str) -> float | None:
+    parts = re.findall(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|h|m|s)", text.strip())
+    if not parts or "".join(n + unit for n, unit in parts) != text.strip():
+        return None
+    return sum(float(n) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600}[unit] for n, unit in parts)
 
 
 def _moment(text: str) -> datetime | None:

@@ -14,6 +14,7 @@ class Progress:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self.written_tokens = 0
         self._attempt = attempt
         self._on_delta = on_delta
 
@@ -31,11 +32,14 @@ class Progress:
     async def again(self) -> None:
         """Await this before another request is made within the attempt. Raises `ModelDeadline`."""
 
-    def report(self, input_tokens: int | None, output_tokens: int | None, cached_tokens: int | None) -> None:
+    def report(
+        self, input_tokens: int | None, output_tokens: int | None, cached_tokens: int | None, written_tokens: int = 0
+    ) -> None:
         """Take over what the server says it used so far; totals, so a later report replaces an earlier one."""
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
         self.cached_tokens = cached_tokens
+        self.written_tokens = written_tokens
 
     def usage(self, request: Request, *, complete: bool) -> Usage:
         """The usage of this attempt, with our own estimate (flagged) wherever the server gave none.
@@ -50,7 +54,7 @@ class Progress:
             output, estimated = received, True
         if not input_:
             input_, estimated = estimate_request_tokens(request), True
-        return Usage(input_, output, self.cached_tokens, estimated)
+        return Usage(input_, output, self.cached_tokens, estimated, self.written_tokens)
 
 
 class Model(Protocol):

@@ -10,16 +10,23 @@ from ._model import Model
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI_KEY = "OPENAI_API_KEY"
+_ANTHROPIC_URL = "https://api.anthropic.com/v1"
+_ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 _KEY = "KOKUBAN_API_KEY"
+_KINDS = ("openai", "openai-compatible", "anthropic", "anthropic-compatible", "scripted", "recorded")
 _WAYS = (
     ("a server that speaks OpenAI's API (vLLM, llama.cpp, Ollama …)", "--model openai-compatible:NAME --base-url URL"),
     ("OpenAI, with its key in OPENAI_API_KEY", "--model openai:NAME"),
+    ("Anthropic, with its key in ANTHROPIC_API_KEY", "--model anthropic:NAME"),
+    ("a server that speaks Anthropic's API", "--model anthropic-compatible:NAME --base-url URL"),
     ("a session recorded earlier with --record DIR", "--model recorded:DIR"),
     ("replies from a file, for tests", "--model scripted:FILE"),
 )
 _EXAMPLES = (
     "--model openai-compatible:qwen2.5-coder --base-url http://127.0.0.1:8000/v1",
     "--model openai:gpt-4.1-mini",
+    "--model anthropic:claude-sonnet-4-5",
+    "--model anthropic-compatible:my-model --base-url http://127.0.0.1:8000/v1",
     "--model recorded:recordings/my-task",
     "--model scripted:replies.json",
 )
@@ -30,23 +37,28 @@ def describe_ways() -> str:
     lines = ["No model is configured. Name one with --model:"]
     for (what, form), example in zip(_WAYS, _EXAMPLES, strict=True):
         lines += [f"  {form}", f"      {what}; for example {example}"]
-    lines.append(f"Keys come from the environment only: {_OPENAI_KEY} for openai, {_KEY} for openai-compatible.")
+    lines.append(f"Keys come from the environment only: {_OPENAI_KEY}, {_ANTHROPIC_KEY}, and {_KEY} for other servers.")
     return "\n".join(lines)
 
 
-def open_model(spec: str, *, base_url: str | None = None, record: Path | None = None, env: Mapping[str, str]) -> Model:
+def open_model(
+    spec: str, *, base_url: str | None = None, record: Path | None = None, env: Mapping[str, str], thinks: bool = False
+) -> Model:
     """The model that `spec` names; nothing is sent yet.
 
-    `base_url` is the address of an openai-compatible server, up to but without `/chat/completions`. `record` keeps
-    every reply in that folder. Keys are read from `env`: OPENAI_API_KEY goes to OpenAI only, KOKUBAN_API_KEY to the
-    server at `base_url` (which may need none). Raises `ModelConfigError`, a usage error.
+    `base_url` is the address of a compatible server, up to but without `/chat/completions` or `/messages`. `record`
+    keeps every reply in that folder; `thinks` says that replies begin with a <think> block. Keys are read from `env`:
+    OPENAI_API_KEY goes to OpenAI only, ANTHROPIC_API_KEY to Anthropic only, KOKUBAN_API_KEY to the server at `base_url`
+    (which may need none). Raises `ModelConfigError`, a usage error.
     """
     kind, _, rest = spec.partition(":")
-    if kind not in ("openai", "openai-compatible", "scripted", "recorded") or not rest.strip():
+    if kind not in _KINDS or not rest.strip():
         forms = ", ".join(form.removeprefix("--model ") for _, form in _WAYS)
         raise ModelConfigError(f"{spec!r} names no model; the forms are: {forms}")
-    if base_url is not None and kind != "openai-compatible":
-        raise ModelConfigError(f"a base URL goes with openai-compatible:{rest}, not with {kind}")
+    if base_url is not None and not kind.endswith("-compatible"):
+        raise ModelConfigError(
+            f"a base URL goes with openai-compatible:{rest} or anthropic-compatible:{rest}, not with {kind}"
+        )
     if kind == "recorded":
         if record is not None:
             raise ModelConfigError("a recorded session cannot be recorded again; name a real model to record one")
@@ -59,7 +71,7 @@ def open_model(spec: str, *, base_url: str | None = None, record: Path | None = 
 
         model = ScriptedModel(Path(rest))
     else:
-        model = _open_server(kind, rest, base_url, env)
+        model = _open_server(kind, rest, base_url, env, thinks)
     if record is None:
         return model
     from ._recording import Recorder
@@ -69,32 +81,27 @@ def open_model(spec: str, *, base_url: str | None = None, record: Path | None = 
     return Recorder(model, record)
 
 
-def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, str]) -> Model:
-    from ._openai import ChatCompletionsModel  # httpx takes long to import
+def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, str], thinks: bool) -> Model:
+    from ._anthropic import MessagesModel  # httpx takes long to import
+    from ._openai import ChatCompletionsModel
 
-    if kind == "openai":
-        key = _key(env, _OPENAI_KEY)
+    shape = MessagesModel if kind.startswith("anthropic") else ChatCompletionsModel
+    if kind in ("openai", "anthropic"):
+        url, variable = (_OPENAI_URL, _OPENAI_KEY) if kind == "openai" else (_ANTHROPIC_URL, _ANTHROPIC_KEY)
+        key = _key(env, variable)
         if key is None:
-            raise ModelConfigError(f"openai:{name} needs a key; set {_OPENAI_KEY} in the environment")
-        return ChatCompletionsModel(
-            f"openai:{name}",
-            model=name,
-            base_url=_OPENAI_URL,
-            key=key,
-            key_name=_OPENAI_KEY,
-            limit_field="max_completion_tokens",
-        )
+            raise ModelConfigError(f"{kind}:{name} needs a key; set {variable} in the environment")
+        return shape(
+            f"{kind}:{name}", model=name, base_url=url, key=key, key_name=variable,
+            limit_field="max_completion_tokens", thinks=thinks,
+        )  # fmt: skip
     if not base_url:
         raise ModelConfigError(
-            f"openai-compatible:{name} needs the server's address, for example --base-url http://127.0.0.1:8000/v1"
+            f"{kind}:{name} needs the server's address, for example --base-url http://127.0.0.1:8000/v1"
         )
     url, host = _checked(base_url)
-    return ChatCompletionsModel(
-        f"openai-compatible:{name}",
-        model=name,
-        base_url=url,
-        key=_key(env, _KEY),
-        direct=_is_loopback(host),
+    return shape(
+        f"{kind}:{name}", model=name, base_url=url, key=_key(env, _KEY), direct=_is_loopback(host), thinks=thinks
     )
 
 
@@ -116,7 +123,7 @@ def _checked(base_url: str) -> tuple[str, str]:
         raise ModelConfigError(f"the base URL must hold no user, password or query; put the key into {_KEY}")
     if parts.scheme not in ("http", "https") or not host or not host.isprintable() or " " in host:
         raise ModelConfigError(f"the base URL {base_url!r} is not an http(s) address like http://127.0.0.1:8000/v1")
-    return parts.geturl().rstrip("/").removesuffix("/chat/completions"), host
+    return parts.geturl().rstrip("/").removesuffix("/chat/completions").removesuffix("/messages"), host
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """Models behind a chat-completions server: OpenAI's own, vLLM, llama.cpp, Ollama and others."""
 
 import json
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -15,7 +15,7 @@ from ._errors import (
     ModelRefused,
     ModelUnreachable,
 )
-from ._faults import find_fault, model_error, retry_after
+from ._faults import find_fault, model_error, wait_of
 from ._model import Progress
 from ._types import CallContext, Reply, Request
 
@@ -23,6 +23,25 @@ _MAX_REPLY_BYTES = 64 << 20  # a streamed token costs some 250 bytes
 _MAX_ERROR_BYTES = 64 << 10
 # Failing for good or for now, these say that no token was spent.
 _NOT_STARTED_STATUS = {503, 529}
+
+
+class Writer(Protocol):
+    """Writes bodies for one server, and learns from what it refuses."""
+
+    def body(self, request: Request) -> dict[str, Any]: ...
+    def learn(self, body: dict[str, Any], words: str) -> bool: ...
+
+
+class Reader(Protocol):
+    """Puts a reply together while it arrives."""
+
+    done: bool
+
+    @property
+    def complete(self) -> bool: ...
+    def feed(self, chunk: bytes) -> None: ...
+    def close(self) -> None: ...
+    def reply(self, fallback_model: str) -> Reply: ...
 
 
 class ChatCompletionsModel:
@@ -33,7 +52,10 @@ class ChatCompletionsModel:
     direct: bypass proxies of the environment (for loopback).
     read_timeout_seconds: the longest silence on an open connection; every byte, keep-alives too, begins it anew.
     Default 120. The deadline of the whole call is the meter's.
+    thinks: replies begin with a <think> block, which is kept apart.
     """
+
+    path = "/chat/completions"
 
     def __init__(
         self,
@@ -47,10 +69,13 @@ class ChatCompletionsModel:
         context_tokens: int | None = None,
         direct: bool = False,
         read_timeout_seconds: float = 120.0,
+        thinks: bool = False,
     ) -> None:
         self.name = name
         self.context_tokens = context_tokens
-        self.dialect = Dialect(model, limit_field=limit_field)
+        self._limit_field = limit_field
+        self._thinks = thinks
+        self.dialect = self._write(model)
         self._model = model
         self._base_url = base_url
         self._key = key
@@ -79,6 +104,15 @@ class ChatCompletionsModel:
             error.hide(self._key)
             raise
 
+    def _write(self, model: str) -> Writer:
+        return Dialect(model, limit_field=self._limit_field)
+
+    def _read(self, request: Request, progress: Progress) -> Reader:
+        return ChatReply(request, progress, thinks=self._thinks)
+
+    def _credentials(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
     async def aclose(self) -> None:
         """Close the connections. Calling twice is fine."""
         client, self._client = self._client, None
@@ -86,10 +120,10 @@ class ChatCompletionsModel:
             await client.aclose()
 
     async def _exchange(self, request: Request, body: dict[str, Any], progress: Progress) -> Reply:
-        reply = ChatReply(request, progress)
+        reply = self._read(request, progress)
         try:
             async with self._open_client().stream(
-                "POST", f"{self._base_url}/chat/completions", content=json.dumps(body, allow_nan=False).encode()
+                "POST", f"{self._base_url}{self.path}", content=json.dumps(body, allow_nan=False).encode()
             ) as response:
                 if not response.is_success:
                     raise await self._refusal(response)
@@ -120,8 +154,7 @@ class ChatCompletionsModel:
                 "Accept-Encoding": "identity",  # so that a small download stays small
                 "User-Agent": "kokuban",
             }
-            if self._key:
-                headers["Authorization"] = f"Bearer {self._key}"
+            headers |= self._credentials()
             timeout = httpx.Timeout(
                 connect=10.0, read=self._read_timeout_seconds, write=self._read_timeout_seconds, pool=None
             )
@@ -157,7 +190,7 @@ class ChatCompletionsModel:
         error = model_error(
             find_fault(payload) or payload or response.reason_phrase,
             status=status,
-            retry_after_seconds=retry_after(response.headers.get("retry-after", ""), response.headers.get("date", "")),
+            retry_after_seconds=wait_of(response.headers),
             spent=status >= 500 and status not in _NOT_STARTED_STATUS,
         )
         hint = {
@@ -170,7 +203,7 @@ class ChatCompletionsModel:
         return error
 
 
-async def _receive(response: httpx.Response, reply: ChatReply) -> None:
+async def _receive(response: httpx.Response, reply: Reader) -> None:
     size_bytes = 0
     async for chunk in response.aiter_raw():
         size_bytes += len(chunk)

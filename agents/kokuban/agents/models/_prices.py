@@ -17,6 +17,7 @@ from ._types import Usage
 _FREE = ("scripted:", "recorded:")
 _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8})\Z")
 _MOST = Decimal(1_000_000)
+_FIELDS = {"input", "output", "cached", "written"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Price:
     input: Decimal
     output: Decimal
     cached: Decimal
+    written: Decimal | None = None
+    """For input that the provider keeps; None: as other input."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,10 @@ class Prices:
         if price is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.input_tokens)
-        return _up(
-            price.input * (usage.input_tokens - cached) + price.cached * cached + price.output * usage.output_tokens
-        )
+        written = min(usage.written_tokens, usage.input_tokens - cached)
+        fresh = usage.input_tokens - cached - written
+        kept = price.written if price.written is not None else price.input
+        return _up(price.input * fresh + price.cached * cached + kept * written + price.output * usage.output_tokens)
 
     def worst(self, model: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that a call of at most so many tokens can cost, in millionths of a US dollar; None when the price is
@@ -92,7 +96,9 @@ class Prices:
         price = self.of(model)
         if price is None:
             return None
-        return _up(max(price.input, price.cached) * input_tokens + price.output * output_tokens)
+        return _up(
+            max(price.input, price.cached, price.written or price.input) * input_tokens + price.output * output_tokens
+        )
 
 
 def _up(micros: Decimal) -> int:
@@ -117,10 +123,10 @@ def _parsed(text: str, origin: str) -> Prices:
 
 
 def _price(entry: Any, where: str) -> Price:
-    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {"input", "output", "cached"}:
-        raise ModelConfigError(f"{where}: expected the fields input, output and perhaps cached")
+    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= _FIELDS:
+        raise ModelConfigError(f"{where}: expected the fields input, output and perhaps cached and written")
     numbers = {name: _number(value, f"{where}.{name}") for name, value in entry.items()}
-    return Price(numbers["input"], numbers["output"], numbers.get("cached", numbers["input"]))
+    return Price(numbers["input"], numbers["output"], numbers.get("cached", numbers["input"]), numbers.get("written"))
 
 
 def _number(value: Any, where: str) -> Decimal:

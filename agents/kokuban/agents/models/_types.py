@@ -79,13 +79,15 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens one attempt used.
 
     `cached_tokens` are part of `input_tokens`; None means the server did not say, which is not zero. `estimated` is
-    true when any number is our own guess.
+    true when any number is our own guess. `written_tokens` are those of the input that the provider kept for later, at
+    a price of their own.
     """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int | None = None
     estimated: bool = False
+    written_tokens: int = 0
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,0 +1,308 @@
+"""Anthropic's Messages wire: how a request is written, and how a reply is put together from events or one body."""
+
+import json
+from typing import Any
+
+from ._arguments import parse_arguments
+from ._errors import ModelCutOff, ModelError, ModelProtocolError
+from ._faults import excerpt, find_fault, model_error
+from ._model import Progress
+from ._sse import SseDecoder, SseEvent
+from ._surrogates import joined
+from ._types import Call, Message, Reply, Request
+
+NO_OUTPUT = "(no output)"
+NO_RESULT = "This call was not made."
+EXTRA = "anthropic"
+_CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+_CACHED = {"type": "ephemeral"}
+_BOM = b"\xef\xbb\xbf"
+
+
+class MessagesDialect:
+    """Writes request bodies. `refusals` are the server's own words for optional parts that it refused."""
+
+    def __init__(self, model: str) -> None:
+        self.refusals: tuple[str, ...] = ()
+        self._model = model
+        self._left_out: set[str] = set()
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """The JSON body that asks for `request`, streamed. A wanted schema becomes the one tool that must be called."""
+        system = [m.content for m in request.messages if m.role == "system" and m.content.strip()]
+        tools = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
+        body: dict[str, Any] = {
+            "model": self._model, "max_tokens": request.max_output_tokens, "stream": True,
+            "temperature": request.temperature, "messages": _turns(request.messages, self._model),
+        }  # fmt: skip
+        if request.schema is not None:
+            if tools:
+                system.append(f"Reply with one JSON object, valid against this schema: {json.dumps(request.schema)}")
+            else:
+                tools = [{"name": request.schema_name, "description": "Reply.", "input_schema": request.schema}]
+                body["tool_choice"] = {"type": "tool", "name": request.schema_name}
+        if system:
+            body["system"] = [{"type": "text", "text": joined(text)} for text in system]
+            body["system"][-1]["cache_control"] = _CACHED
+        if tools:
+            body["tools"] = [*tools[:-1], {**tools[-1], "cache_control": _CACHED}]
+        return {key: value for key, value in body.items() if key not in self._left_out}
+
+    def learn(self, body: dict[str, Any], words: str) -> bool:
+        """Take in why the server refused `body`; returns whether asking again, in a new body, makes sense."""
+        if "temperature" in body and "temperature" in words:
+            self._left_out.add("temperature")
+            self.refusals += (words,)
+            return True
+        return False
+
+
+def _turns(messages: tuple[Message, ...], model: str) -> list[dict[str, Any]]:
+    """User and assistant turns in alternation. The results of a turn's calls stand first in the one user turn after it,
+    each exactly once: a call without a result gets one that says so."""
+    turns: list[dict[str, Any]] = []
+    waiting: list[str] = []
+
+    def add(role: str, blocks: list[dict[str, Any]]) -> None:
+        if not blocks:
+            return
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": blocks})
+
+    def settle() -> None:
+        add("user", [_result(name, NO_RESULT, error=True) for name in waiting])
+        waiting.clear()
+
+    for message in messages:
+        if message.role == "assistant":
+            settle()
+            blocks = _blocks(message, model)
+            waiting += [block["id"] for block in blocks if block["type"] == "tool_use"]
+            add("assistant", blocks)
+        elif message.role == "tool":
+            if message.call_id in waiting:
+                waiting.remove(message.call_id)
+                add("user", [_result(message.call_id, message.content)])
+        elif message.role == "user":
+            settle()
+            add("user", [{"type": "text", "text": joined(message.content)}] if message.content.strip() else [])
+    settle()
+    return turns
+
+
+def _result(call: str, text: str, *, error: bool = False) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call, "content": joined(text).strip() or NO_OUTPUT}
+    return block | ({"is_error": True} if error else {})
+
+
+def _blocks(message: Message, model: str) -> list[dict[str, Any]]:
+    """The turn's own blocks as they came, if they came from this model; else its text and calls alone."""
+    kept = message.extra.get(EXTRA)
+    if isinstance(kept, dict) and kept.get("model") == model and isinstance(kept.get("blocks"), list):
+        return [block for block in kept["blocks"] if not _is_empty_text(block)]
+    blocks: list[dict[str, Any]] = []
+    if message.content.strip():
+        blocks.append({"type": "text", "text": joined(message.content)})
+    for call in message.calls:
+        values = parse_arguments(call.arguments)
+        blocks.append(
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": values if isinstance(values, dict) else {}}
+        )
+    return blocks
+
+
+def _is_empty_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+class MessagesReply:
+    """One reply while it arrives: `feed` it bytes, `close` it at their end, then ask for the `reply`. Both raise
+    `ModelError` as soon as what arrives carries an error. `done` is set by `message_stop`."""
+
+    def __init__(self, request: Request, progress: Progress, model: str) -> None:
+        self._request, self._progress, self._asked = request, progress, model
+        self._as_tool = request.schema_name if request.schema is not None and not request.tools else None
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._open: set[int] = set()
+        self._usage: dict[str, Any] = {}
+        self._model: str | None = None
+        self._stop: str | None = None
+        self._events = SseDecoder()
+        self._body = bytearray()
+        self._is_json: bool | None = None
+        self.done = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the server said that the reply ended."""
+        return self._stop is not None or (self.done and bool(self._blocks))
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of a 200 answer."""
+        if self._is_json is None:
+            chunk = bytes(self._body) + chunk
+            self._body.clear()
+            begin = chunk.removeprefix(_BOM).lstrip()
+            if begin and not _BOM.startswith(chunk):
+                self._is_json = begin.startswith(b"{")
+        if self._is_json is False:
+            for event in self._events.feed(chunk):
+                self._add_event(event)
+        else:
+            self._body += chunk
+
+    def close(self) -> None:
+        """The answer's bytes ended."""
+        if self._is_json:
+            self._add_body(bytes(self._body))
+            return
+        try:
+            for event in self._events.close():
+                self._add_event(event)
+        except ModelCutOff:
+            pass  # half an event adds nothing
+
+    def reply(self, fallback_model: str) -> Reply:
+        """The complete reply. Raises `ModelCutOff` when the server never said that it ended."""
+        if not self.complete:
+            raise ModelCutOff("the model server's stream ended before the reply did", code="cut_off")
+        truncated = self._stop in _CUT or self._reached_limit()
+        order = sorted(self._blocks)
+        raw = [self._whole(n) for n in order]
+        text = "".join(b.get("text", "") for b in raw if b.get("type") == "text")
+        calls = tuple(self._call(n, truncated) for n in order if self._blocks[n].get("type") == "tool_use")
+        if self._as_tool is not None and calls and not text.strip():  # the answer came as the one tool's input
+            text, calls, raw = calls[0].arguments, (), []
+        has_reasoning = any(b.get("type") in ("thinking", "redacted_thinking") for b in raw)
+        extra = {EXTRA: {"model": self._asked, "blocks": raw}} if has_reasoning and not truncated else {}
+        return Reply(
+            content=text, calls=calls, truncated=truncated, finish=self._stop, model=self._model or fallback_model,
+            usage=self._progress.usage(self._request, complete=True), extra=extra,
+        )  # fmt: skip
+
+    def _reached_limit(self) -> bool:
+        used = self._progress.output_tokens
+        return used is not None and used >= self._request.max_output_tokens
+
+    def _whole(self, n: int) -> dict[str, Any]:
+        block = self._blocks[n]
+        if block.get("type") != "tool_use" or n not in self._inputs:
+            return block
+        values = parse_arguments("".join(self._inputs[n]))
+        return {**block, "input": values if isinstance(values, dict) else {}}
+
+    def _call(self, n: int, truncated: bool) -> Call:
+        block = self._blocks[n]
+        given = block.get("input")
+        text = "".join(self._inputs.get(n, ())) or (json.dumps(given, ensure_ascii=False) if given else "")
+        problem = None
+        if truncated or n in self._open:
+            problem = "the reply was cut off before this call was whole"
+        elif not block.get("id") or not block.get("name"):
+            problem = "the call has no id or no name"
+        return Call(str(block.get("id") or f"call_{n}"), str(block.get("name") or ""), text, problem)
+
+    def _add_event(self, event: SseEvent) -> None:
+        data = event.data.strip()
+        if data.startswith(":") or event.name == "ping":
+            return
+        payload = _decoded(data)
+        fault = find_fault(payload)
+        if fault is not None or event.name == "error":
+            raise self._error(fault if fault is not None else payload)
+        if not isinstance(payload, dict):
+            return
+        kind = payload.get("type")
+        if kind == "message_start":
+            self._add_head(payload.get("message"))
+        elif kind == "content_block_start":
+            self._start(payload)
+        elif kind == "content_block_delta":
+            self._add_delta(payload)
+        elif kind == "content_block_stop":
+            self._open.discard(_index(payload))
+        elif kind == "message_delta":
+            self._add_usage(payload.get("usage"))
+            stop = (payload.get("delta") or {}).get("stop_reason")
+            self._stop = stop if isinstance(stop, str) else self._stop
+        elif kind == "message_stop":
+            self.done = True
+
+    def _error(self, fault: Any) -> ModelError:
+        return model_error(fault, spent=True)
+
+    def _add_head(self, message: Any) -> None:
+        if isinstance(message, dict):
+            self._model = message["model"] if isinstance(message.get("model"), str) else self._model
+            self._add_usage(message.get("usage"))
+
+    def _start(self, payload: dict[str, Any]) -> None:
+        block, n = payload.get("content_block"), _index(payload)
+        if isinstance(block, dict):
+            self._blocks[n] = dict(block)
+            self._open.add(n)
+            self._show(block)
+
+    def _show(self, block: dict[str, Any]) -> None:
+        if block.get("type") == "text" and isinstance(block.get("text"), str):
+            self._progress.text(block["text"])
+
+    def _add_delta(self, payload: dict[str, Any]) -> None:
+        n, delta = _index(payload), payload.get("delta")
+        block = self._blocks.get(n)
+        if block is None or not isinstance(delta, dict):
+            return
+        for field in ("text", "thinking", "signature"):
+            piece = delta.get(field)
+            if isinstance(piece, str):
+                block[field] = f"{block.get(field, '')}{piece}"
+                (self._progress.text if field == "text" else self._progress.count)(piece)
+        piece = delta.get("partial_json")
+        if isinstance(piece, str):
+            self._inputs.setdefault(n, []).append(piece)
+            self._progress.count(piece)
+
+    def _add_body(self, body: bytes) -> None:
+        payload = _decoded(body.decode("utf-8-sig", "replace"))
+        fault = find_fault(payload)
+        if fault is not None:
+            raise self._error(fault)
+        content = payload.get("content") if isinstance(payload, dict) else None
+        if not isinstance(content, list):
+            raise ModelProtocolError(f"the model server's reply holds no content: {excerpt(payload)}")
+        for n, block in enumerate(content):
+            if isinstance(block, dict):
+                self._blocks[n] = block
+                self._show(block)
+                self._progress.count("" if block.get("type") == "text" else json.dumps(block))
+        self._add_head(payload)
+        self._stop = payload.get("stop_reason") or "end_turn"
+        self.done = True
+
+    def _add_usage(self, usage: Any) -> None:
+        """Totals, which a later report replaces: they are never added up."""
+        if not isinstance(usage, dict):
+            return
+        self._usage.update({key: value for key, value in usage.items() if _is_count(value)})
+        fresh, read = self._usage.get("input_tokens"), self._usage.get("cache_read_input_tokens", 0)
+        written = self._usage.get("cache_creation_input_tokens", 0)
+        total = None if fresh is None else fresh + read + written
+        self._progress.report(total, self._usage.get("output_tokens"), read or None, written)
+
+
+def _index(payload: dict[str, Any]) -> int:
+    return payload["index"] if _is_count(payload.get("index")) else 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelCutOff("the model server sent an event or a body that is not JSON", code="not_json") from error
