@@ -26,10 +26,21 @@ KEPT = "An earlier call changed files; the checks fail as before. What it change
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
-def fenced_code(text: str) -> str | None:
-    """What stands in the first code block of a reply, None without one."""
+def fenced_code(text: str, path: str) -> str | None:
+    """What stands in the first code block of a reply. A reply that is nothing but JSON is the content of a JSON file.
+    None for any other reply."""
     found = _FENCE.search(text)
-    return found[1] if found else None
+    if found:
+        return found[1]
+    return text if path.endswith(".json") and is_json(text) else None
+
+
+def is_json(text: str) -> bool:
+    """Whether the whole text is one JSON object or list."""
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 class Writing:
@@ -97,11 +108,11 @@ class Writing:
         action = parse_object(reply.content)
         if not isinstance(action, Problem) and "tool" in action:
             return self._action(action)
-        fenced = _FENCE.search(reply.content)
-        if fenced is None:
+        written = fenced_code(reply.content, self._round[self._at])
+        if written is None:
             return Wrong("an answer without a code block")
-        self._thought = cut(" ".join(reply.content[: fenced.start()].split()), 300)
-        code = {"path": self._round[self._at], "code": fenced[1]}
+        self._thought = cut(" ".join(reply.content.partition("```")[0].split()), 300) if "```" in reply.content else ""
+        code = {"path": self._round[self._at], "code": written}
         return Calls((Call("code", "write_code", json.dumps(code)),))
 
     def _action(self, action: dict[str, Any]) -> Final | Calls:

@@ -153,7 +153,7 @@ def prompt_of(task: EvalTask) -> tuple[Message, ...]:
 
 def written(task: EvalTask, text: str) -> Tree | None:
     """The files with the reply's code block in them, put in as the crew's coder would; None for a useless reply."""
-    code = fenced_code(text)
+    code = fenced_code(text, task.writes)
     if code is None:
         return None
     old = task.files.get(task.writes, "")
