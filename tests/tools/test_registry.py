@@ -49,7 +49,7 @@ def test_the_built_in_tools_are_valid_and_named_once() -> None:
     registry = Registry(BUILT_IN_TOOLS)
     assert registry.names == (
         "list_files", "read_file", "search_files", "write_file", "edit_file", "write_code", "delete_file",
-        "run_checks", "search_sources", "ask_person", "read_output",
+        "run_checks", "search_sources", "ask_person", "read_output", "fetch_url",
     )  # fmt: skip
     assert [spec.name for spec in registry.specs()] == list(registry.names)
     with pytest.raises(ToolError, match="already"):

@@ -11,6 +11,7 @@ from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.code import WRITE_CODE
+from kokuban.agents.tools.fetch import FETCH_URL
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
 from kokuban.agents.tools.output import READ_OUTPUT
@@ -29,6 +30,7 @@ BUILT_IN_TOOLS = (
     SEARCH_SOURCES,
     ASK_PERSON,
     READ_OUTPUT,
+    FETCH_URL,
 )
 """Every tool that comes with Kokuban; a role's contract picks from these by name."""
 

@@ -30,7 +30,8 @@ class ToolContext:
     keep: stores a result in full and returns its digest, None where results are not kept; `kept` gives it back, to the
         step that kept it alone.
     egress: hosts that a fetch may reach.
-    protected: loopback addresses (host:port) that no tool may reach: the bus, the model server.
+    protected: addresses (IP:port) that no tool may reach whatever else is allowed: the bus, the model server.
+    local: addresses (IP:port) outside the internet that a fetch may reach all the same.
     """
 
     checkout: Path
@@ -51,6 +52,7 @@ class ToolContext:
     kept: Callable[[str], Awaitable[bytes | None]] | None = None
     egress: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
 
     @cached_property
     def rules(self) -> CheckRules:
