@@ -39,10 +39,15 @@ class ModelChoice:
 
     def open(self) -> Model:
         """The model; nothing is sent yet. Raises `ModelConfigError`."""
-        from kokuban.agents.models import open_model
+        from kokuban.agents.models import ModelConfigError, open_model
 
-        thinks = bool(os.environ.get("KOKUBAN_MODEL_THINKS"))
-        return open_model(self.spec, base_url=self.base_url, record=self.record, env=os.environ, thinks=thinks)
+        window = os.environ.get("KOKUBAN_CONTEXT_TOKENS", "")
+        if window and not (window.isdecimal() and int(window) >= 1_024):
+            raise ModelConfigError(f"KOKUBAN_CONTEXT_TOKENS: {window[:40]!r} is no number of tokens, at least 1024")
+        return open_model(
+            self.spec, base_url=self.base_url, record=self.record, env=os.environ,
+            thinks=bool(os.environ.get("KOKUBAN_MODEL_THINKS")), context_tokens=int(window) if window else None,
+        )  # fmt: skip
 
     def prices(self) -> Prices:
         """What its calls cost. Raises `ModelConfigError`."""

@@ -42,12 +42,19 @@ def describe_ways() -> str:
 
 
 def open_model(
-    spec: str, *, base_url: str | None = None, record: Path | None = None, env: Mapping[str, str], thinks: bool = False
+    spec: str,
+    *,
+    base_url: str | None = None,
+    record: Path | None = None,
+    env: Mapping[str, str],
+    thinks: bool = False,
+    context_tokens: int | None = None,
 ) -> Model:
     """The model that `spec` names; nothing is sent yet.
 
     `base_url` is the address of a compatible server, up to but without `/chat/completions` or `/messages`. `record`
-    keeps every reply in that folder; `thinks` says that replies begin with a <think> block. Keys are read from `env`:
+    keeps every reply in that folder; `thinks` says that replies begin with a <think> block,
+    `context_tokens` how large the model's window is. Keys are read from `env`:
     OPENAI_API_KEY goes to OpenAI only, ANTHROPIC_API_KEY to Anthropic only, KOKUBAN_API_KEY to the server at `base_url`
     (which may need none). Raises `ModelConfigError`, a usage error.
     """
@@ -71,7 +78,7 @@ def open_model(
 
         model = ScriptedModel(Path(rest))
     else:
-        model = _open_server(kind, rest, base_url, env, thinks)
+        model = _open_server(kind, rest, base_url, env, thinks, context_tokens)
     if record is None:
         return model
     from ._recording import Recorder
@@ -81,7 +88,9 @@ def open_model(
     return Recorder(model, record)
 
 
-def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, str], thinks: bool) -> Model:
+def _open_server(
+    kind: str, name: str, base_url: str | None, env: Mapping[str, str], thinks: bool, context_tokens: int | None
+) -> Model:
     from ._anthropic import MessagesModel  # httpx takes long to import
     from ._openai import ChatCompletionsModel
 
@@ -93,7 +102,7 @@ def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, s
             raise ModelConfigError(f"{kind}:{name} needs a key; set {variable} in the environment")
         return shape(
             f"{kind}:{name}", model=name, base_url=url, key=key, key_name=variable,
-            limit_field="max_completion_tokens", thinks=thinks,
+            limit_field="max_completion_tokens", thinks=thinks, context_tokens=context_tokens,
         )  # fmt: skip
     if not base_url:
         raise ModelConfigError(
@@ -101,7 +110,13 @@ def _open_server(kind: str, name: str, base_url: str | None, env: Mapping[str, s
         )
     url, host = _checked(base_url)
     return shape(
-        f"{kind}:{name}", model=name, base_url=url, key=_key(env, _KEY), direct=_is_loopback(host), thinks=thinks
+        f"{kind}:{name}",
+        model=name,
+        base_url=url,
+        key=_key(env, _KEY),
+        direct=_is_loopback(host),
+        thinks=thinks,
+        context_tokens=context_tokens,
     )
 
 

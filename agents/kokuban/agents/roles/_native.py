@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kokuban.agents._history import History
 from kokuban.agents._prompts import prompt
+from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec, parse_arguments
 from kokuban.agents.roles._coding import Coding, cut
@@ -41,27 +43,39 @@ class NativeActions:
             *(ToolSpec(t.name, t.description, dict(t.parameters)) for t in tools.specs()),
             ToolSpec(FINISH, "Say that the task is done.", _FINISH_ARGUMENTS),
         )
-        self._history: list[Message] = []
+        self._history: History | None = None
         self._ending: Call | None = None
 
     async def request(self) -> Request:
         coding = self._coding
-        if not self._history:
+        if self._history is None:
             files = await coding.files()
-            self._history = prompt("coder-tools").fill(
+            pinned = prompt("coder-tools").fill(
                 files="\n".join(files) or "none",
                 findings=facts_of(coding.findings),
                 checks=coding.now.report or "There are no checks.",
                 step_goal=coding.work.assignment.order.goal,
                 feedback=feedback_of(coding.work) or "none",
             )
-        return Request(
-            messages=tuple(self._history), tools=self._specs, max_output_tokens=coding.work.max_output_tokens
-        )
+            work = coding.work
+            window = work.meter.model.context_tokens if work.meter is not None else None
+            self._history = History(tuple(pinned), self._specs, work.max_output_tokens, window)
+        asked = self._history.request()
+        if not self._history.fits:
+            raise StepFailed("tokens", f"the conversation does not fit the model, made smaller too; {self.standing()}")
+        return asked
+
+    async def compact(self) -> bool:
+        """Make the next request smaller; whether it is."""
+        return self._history is not None and self._history.compact()
+
+    def _add(self, message: Message) -> None:
+        assert self._history is not None
+        self._history.add(message)
 
     def read(self, reply: Reply) -> Final | Calls | Wrong:
         if reply.content or reply.calls:
-            self._history.append(Message("assistant", reply.content, reply.calls, extra=reply.extra))
+            self._add(Message("assistant", reply.content, reply.calls, extra=reply.extra))
         if reply.calls:
             self._ending, others = split_calls(reply.calls)
             return Calls(others) if others or self._ending is None else Final(summary_of(self._ending))
@@ -74,7 +88,7 @@ class NativeActions:
 
     async def observe(self, call: Call, observation: Observation) -> None:
         self._coding.changed_since_check = True
-        self._history.append(Message("tool", observation.text, call_id=call.id))
+        self._add(Message("tool", observation.text, call_id=call.id))
 
     def finished(self) -> Final | None:
         return Final(summary_of(self._ending)) if self._ending is not None else None
@@ -86,7 +100,7 @@ class NativeActions:
         coding = self._coding
         full = f"{text}\n{coding.now.report}" if coding.now.passed and not coding.acceptable else text
         if self._ending is not None:
-            self._history.append(Message("tool", full, call_id=self._ending.id))
+            self._add(Message("tool", full, call_id=self._ending.id))
             self._ending = None
         else:
-            self._history.append(Message("user", full))
+            self._add(Message("user", full))

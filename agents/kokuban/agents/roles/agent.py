@@ -12,9 +12,10 @@ from typing import Any
 
 from kokuban.agents._answer import Answer
 from kokuban.agents._data import framed
+from kokuban.agents._history import History
 from kokuban.agents._output import Output
 from kokuban.agents._prompts import Prompt
-from kokuban.agents._work import Work
+from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.loop import Calls, Final, Loop, Wrong
 from kokuban.agents.models import Call, Message, Reply, Request, ToolSpec
 from kokuban.agents.roles._shared import feedback_of, scope_of
@@ -124,17 +125,24 @@ class Acts:
         self, work: Work, messages: list[Message], tools: Registry, given: Given, item: Item | None = None
     ) -> None:
         self._work, self._given, self._item = work, given, item
-        self._messages = list(messages)
-        self._specs = tuple(ToolSpec(t.name, t.description, dict(t.parameters)) for t in tools.specs())
+        specs = tuple(ToolSpec(t.name, t.description, dict(t.parameters)) for t in tools.specs())
+        window = work.meter.model.context_tokens if work.meter is not None else None
+        self._history = History(tuple(messages), specs, work.max_output_tokens, window)
+        self._results = 0
 
     async def request(self) -> Request:
-        return Request(
-            messages=tuple(self._messages), tools=self._specs, max_output_tokens=self._work.max_output_tokens
-        )
+        asked = self._history.request()
+        if not self._history.fits:
+            raise StepFailed("tokens", f"the conversation does not fit the model, made smaller too; {self.standing()}")
+        return asked
+
+    async def compact(self) -> bool:
+        """Make the next request smaller; whether it is."""
+        return self._history.compact()
 
     def read(self, reply: Reply) -> Final | Calls | Wrong:
         if reply.content.strip() or reply.calls:
-            self._messages.append(Message("assistant", reply.content, reply.calls, extra=reply.extra))
+            self._history.add(Message("assistant", reply.content, reply.calls, extra=reply.extra))
         if reply.calls:
             return Calls(reply.calls)
         if self._over():
@@ -146,8 +154,9 @@ class Acts:
 
     async def observe(self, call: Call, observation: Observation) -> None:
         # A number that is the same for every owner of the work: what is asked again must be what was asked.
-        text = framed(observation.text, f"result of {call.name}", f"{self._work.assignment.step}:{len(self._messages)}")
-        self._messages.append(Message("tool", text, call_id=call.id))
+        self._results += 1
+        text = framed(observation.text, f"result of {call.name}", f"{self._work.assignment.step}:{self._results}")
+        self._history.add(Message("tool", text, call_id=call.id))
 
     def finished(self) -> Final | None:
         return Final("") if self._over() else None
@@ -156,7 +165,7 @@ class Acts:
         return "" if self._over() else f"{self._end()} was never called with what fits"
 
     def object(self, text: str) -> None:
-        self._messages.append(Message("user", text))
+        self._history.add(Message("user", text))
 
     def _over(self) -> bool:
         return self._given.complete if self._item is None else self._item.over or self._given.complete
