@@ -58,6 +58,7 @@ from kokuban.schemas import (
     WorkOrder,
     digest,
 )
+from kokuban.schemas.memory import Forgotten, Judgement, Proposal
 from kokuban.schemas.quota import Endpoint, EndpointLimits, Holder, Moment, Waiter
 
 D1, D2 = digest(b"one"), digest(b"two")
@@ -121,4 +122,7 @@ SAMPLES: dict[str, Wire] = {
         (Holder("h-1", "w-1", 100.5, 7),), (Moment(99.0, 2, 30),), (Waiter("h-2", "w-2", 104.0),), 101.0
     ),
     "quota.limits": EndpointLimits(2, 60, 1_000),
+    "memory.proposed": Proposal("acme", "fact", "key", "text", "coder", "t-1", "fix", D1, 60),
+    "memory.judged": Judgement("approved", "ann", D1, "seen"),
+    "memory.forgotten": Forgotten("ann"),
 }  # fmt: skip

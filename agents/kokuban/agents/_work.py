@@ -20,6 +20,7 @@ from kokuban.agents.tools import BUILT_IN_TOOLS, Registry, Tool, ToolContext
 from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
+from kokuban.blackboard.memory import Memories
 from kokuban.blackboard.workspace import Conflicts, Mismatch, Tree, apply, merge, tree_digest
 from kokuban.schemas import Decided, Gate, Patch, Ref, TaskSpec, Wire, digest, encode
 from kokuban.schemas.records import FailureClass
@@ -43,7 +44,8 @@ class StepFailed(Exception):
 class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
     monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
-    `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools."""
+    `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools,
+    `memory` what the tenant's teams remember."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -59,6 +61,7 @@ class Work:
     policy: Policy | PolicyFile = DEFAULT
     principal: str = ""
     toolbox: Toolbox | None = None
+    memory: Memories | None = None
     say: Callable[[str], None] = lambda text: None
     kept_outputs: set[str] = field(default_factory=set)
 
@@ -80,7 +83,8 @@ class Work:
         """What this work's tools may touch, with the folders `checkout` and `home` among `more`."""
         at = self.assignment
         return ToolContext(
-            tenant=self.spec.tenant, principal=self.principal, task=at.task, egress=self.policy.egress,
+            tenant=self.spec.tenant, principal=self.principal, task=at.task, step=at.step, author=at.role,
+            memory=self.memory, egress=self.policy.egress,
             keep=self._keep, kept=self._kept, checks=self.spec.checks, check_seconds=self.spec.check_seconds, **more,
         )  # fmt: skip
 

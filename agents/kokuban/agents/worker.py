@@ -28,6 +28,7 @@ from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Ledger
+from kokuban.blackboard.memory import EVERYTHING, Access, Memories
 from kokuban.blackboard.wire import (
     ACK_WAIT_SECONDS,
     Bus,
@@ -278,6 +279,7 @@ class Worker:
                 started + at.order.allotment.seconds, self._meter,
                 native_tools=self._native_tools, tools=self._contract.tools, policy=self._rules, principal=principal,
                 toolbox=self._toolbox,
+                memory=Memories(self._bus, tenant=spec.tenant, access=Access(EVERYTHING)),
                 say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):

@@ -45,6 +45,7 @@ EVENTS = {
     "task.ending": "ending", "task.tombstone": "archived", "ctl.limits": "limits", "ctl.intake": "intake",
     "ctl.kind": "kind",
     "ctl.role": "role", "ctl.snapshot": "snapshot",
+    "memory.proposed": "memory", "memory.judged": "memory", "memory.forgotten": "memory",
 }  # fmt: skip
 _CONTROLS = {"cancel": "cancel", "inject": "fact", "drop": "dropped"}
 
@@ -55,8 +56,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     About a step: ordered, claimed, journal, asked (for a larger allotment), granted, artifact (admitted), refused,
     failed, waiting (for a person), released, revoked, stored. About a task: submitted, gate (a person's word on an
     artifact is wanted), vote, decision, cancel, fact, dropped, ending, ended,
-    archived. About the board: leader, lease, limits,
-    intake, kind, role, snapshot. `ignored`: the record counted for nothing, `text` says why. `time` is the server's, in
+    archived. About the board: leader, lease, limits, intake, kind, role, snapshot, memory. `ignored`: the record
+    counted for nothing, `text` says why. `time` is the server's, in
     seconds since 1970. An artifact event carries its identity and `content`; one record may bring several. A waiting or
     gate event carries the gate as `content`, its digest (what a vote is bound to) as `digest`, and in `until` when it
     expires (0: never). `person` is who voted or spoke.

@@ -14,6 +14,7 @@ from kokuban.console import (
     _eval,
     _limits,
     _lineage,
+    _memory,
     _people,
     _registry,
     _run,
@@ -44,7 +45,7 @@ for _command in (
     _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
     _registry.kinds, _registry.roles, _conformance.conformance,
     _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
-    _limits.limits, _audit.export, _audit.audit, _eval.evaluate, _doctor.doctor,
+    _limits.limits, _audit.export, _audit.audit, _eval.evaluate, _doctor.doctor, _memory.memory,
 ):  # fmt: skip
     main.add_command(_command)
 

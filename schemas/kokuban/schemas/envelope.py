@@ -21,7 +21,7 @@ Type = Literal[
     "step.journal", "artifact", "task.final", "ctl.lease", "ctl.epoch",
     "step.waiting", "step.granted", "gate.request", "gate.vote", "gate.decision", "task.control", "task.ending",
     "task.tombstone", "ctl.limits", "ctl.intake", "ctl.kind", "ctl.role", "ctl.snapshot", "quota.endpoint",
-    "quota.limits",
+    "quota.limits", "memory.proposed", "memory.judged", "memory.forgotten",
 ]  # fmt: skip
 
 

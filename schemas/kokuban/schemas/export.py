@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kokuban.schemas import gates, quota, records, steering
+from kokuban.schemas import gates, memory, quota, records, steering
 from kokuban.schemas._base import Wire
 from kokuban.schemas.artifacts import KINDS
 from kokuban.schemas.envelope import Record
@@ -40,6 +40,9 @@ BODIES: dict[str, type[Wire]] = {
     "ctl.snapshot": steering.Snapshot,
     "quota.endpoint": quota.Endpoint,
     "quota.limits": quota.EndpointLimits,
+    "memory.proposed": memory.Proposal,
+    "memory.judged": memory.Judgement,
+    "memory.forgotten": memory.Forgotten,
 }
 """Record type to the shape of its body (`task.spec` carries the `task` artifact, `artifact` any kind)."""
 

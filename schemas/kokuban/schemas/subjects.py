@@ -123,6 +123,15 @@ def buried(task: str) -> str:
     return f"kb.task.{task}.buried"
 
 
+MEMORY = "kb.mem."
+"""What the subjects of every tenant's memory begin with."""
+
+
+def memory(tenant: str, name: str, word: str) -> str:
+    """A record of a tenant's memory: `word` is proposed, judged or forgotten."""
+    return f"kb.mem.{tenant}.{name}.{word}"
+
+
 def task_records(task: str) -> str:
     """The filter that matches every record of one task."""
     return f"kb.task.{task}.>"

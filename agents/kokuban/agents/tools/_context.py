@@ -24,7 +24,8 @@ class ToolContext:
     check_seconds: time each check has; output_cap_bytes: bytes of each check's output that are kept.
     env_extra: environment variables for commands beyond the scrubbed few.
     key: idempotency key of the present call, for a tool that acts elsewhere: the same when the call is made again.
-    tenant, principal, task: whose task this is; what a tool may see elsewhere is theirs and nobody else's.
+    tenant, principal, task, step, author: whose task this is, and who works on it; what a tool may see elsewhere is
+        theirs and nobody else's.
     secrets: the credentials of that principal which the present tool declared, by name.
     memory: the tenant's long-term memory, None where there is none.
     keep: stores a result in full and returns its digest, None where results are not kept; `kept` gives it back, to the
@@ -47,6 +48,8 @@ class ToolContext:
     principal: str = ""
     task: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    author: str = ""
+    step: str = ""
     memory: Any = None
     keep: Callable[[bytes], Awaitable[str]] | None = None
     kept: Callable[[str], Awaitable[bytes | None]] | None = None

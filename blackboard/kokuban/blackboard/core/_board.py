@@ -25,6 +25,8 @@ def control(board: Board, message: Stored, record: Record) -> Applied:
         _kind(board, message, msgspec.json.decode(record.body, type=RegisteredKind))
     elif record.type == "ctl.role":
         _role(board, message, msgspec.json.decode(record.body, type=RegisteredRole))
+    elif record.type.startswith("memory.") and message.subject.startswith(subjects.MEMORY):
+        pass  # folded by who asks for it, tenant by tenant: `kokuban.blackboard.memory`
     elif (record.type, message.subject) not in (("ctl.lease", subjects.LEASE), ("ctl.snapshot", subjects.SNAPSHOT)):
         raise Ignored("unknown subject")
     return Applied(None, record)

@@ -108,11 +108,16 @@ def _reader() -> tuple[str, ...]:
 
 
 def _person(name: str) -> tuple[str, ...]:
-    return (subjects.gate_vote("*", "*", "*", name), subjects.control("*", name, "*"))
+    return (
+        subjects.gate_vote("*", "*", "*", name),
+        subjects.control("*", name, "*"),
+        subjects.memory("*", "*", "judged"),
+    )
 
 
 def _client() -> tuple[str, ...]:
-    return (subjects.spec("*"), subjects.control("*", PERSON, "*"), *PAYLOAD_SUBJECTS)
+    own = (subjects.memory("*", "*", "proposed"), subjects.memory("*", "*", "forgotten"))
+    return (subjects.spec("*"), subjects.control("*", PERSON, "*"), *own, *PAYLOAD_SUBJECTS)
 
 
 def _admin() -> tuple[str, ...]:
@@ -126,6 +131,7 @@ def _role(contract: Contract) -> tuple[str, ...]:
     return (
         subjects.register("*", role, "*"),
         subjects.journal("*", role, "*"),
+        subjects.memory("*", "*", "proposed"),
         *(_artifact(role, kind) for kind in contract.produces),
         *PAYLOAD_SUBJECTS,
         subjects.endpoint("*"),
