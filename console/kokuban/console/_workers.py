@@ -117,6 +117,11 @@ async def _supervise(
     help="The Python class that does the work, looked for in the current folder first: for a role of your own.",
 )  # fmt: skip
 @click.option(
+    "--exec", "command", metavar="COMMAND",
+    help="A program that does the work, in any language: it gets the order as a file, the step's files as its folder, "
+    "and a model server of its own (see docs/exec.md).",
+)  # fmt: skip
+@click.option(
     "--prompt", "prompt_file", type=PATH, metavar="FILE",
     help="For a registered role without a program: its prompt, with a slot {{task}} (see docs/roles.md).",
 )  # fmt: skip
@@ -133,7 +138,7 @@ async def _supervise(
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
     log_format: str, program: str | None, approve_tools: tuple[str, ...], policy_file: Path | None,
-    prompt_file: Path | None, tools_file: Path | None, **model: Any,
+    command: str | None, prompt_file: Path | None, tools_file: Path | None, **model: Any,
 ) -> None:  # fmt: skip
     """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or one that you registered.
 
@@ -144,16 +149,29 @@ def worker(
     from kokuban.schemas.contracts import builtin_crew
 
     configure_logging(log_level, log_format)
+    if program and command:
+        raise click.UsageError("exec: give either --program or --exec")
     own = load_program(program) if program else None
-    if own is None and role in builtin_crew():
+    if command is not None:
+        own = _program(command)
+    if (own is None or command is not None) and role in builtin_crew():
         contract = contract_of(role)
     else:
         contract, kinds = _registered(nats, role)
         own = own or _agent(contract, prompt_file, kinds)
-    choice = required(choose(**model)) if contract.model else None
+    named = choose(**model)
+    choice = (named if command else required(named)) if contract.model else None
     policy = policy_of(policy_file, approve_tools)
     _warn_of_unknown(approve_tools, contract)
     asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy, tools_file))
+
+
+def _program(command: str) -> Role:
+    from kokuban.agents.roles.program import Program
+
+    if not command.strip():
+        raise click.UsageError("exec: it is empty; give a command")
+    return Program(command)
 
 
 def _agent(contract: Contract, prompt_file: Path | None, kinds: dict[str, Any]) -> Role:

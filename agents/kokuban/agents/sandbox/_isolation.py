@@ -108,14 +108,19 @@ def _bubblewrap() -> str | None:
     return shutil.which("bwrap") or shutil.which("bwrap", path=os.defpath)
 
 
-def wrapped(argv: Sequence[str], *, cwd: Path, home: Path, environment: dict[str, str], network: bool) -> list[str]:
-    """The command inside its namespaces: only `cwd` and `home` can be written. Sets a variable in `environment`."""
+def wrapped(
+    argv: Sequence[str], *, cwd: Path, home: Path, environment: dict[str, str], network: bool,
+    more: Sequence[Path] = (),
+) -> list[str]:  # fmt: skip
+    """The command inside its namespaces: only `cwd` and `home` can be written, `more` read beside the system. Sets a
+    variable in `environment`."""
     environment["LEFT_RUNNING"] = os.path.join(environment["TMPDIR"], LEFT)
+    read = [part for folder in more for part in ("--ro-bind", str(folder), str(folder))]
     writable = [part for folder in (cwd, home) for part in ("--bind", str(folder), str(folder))]
     program = _bubblewrap()
     assert program is not None
     return [
-        program, *_namespaces(network), *_readable(environment["PATH"]), *writable, "--remount-ro", "/",
+        program, *_namespaces(network), *_readable(environment["PATH"]), *read, *writable, "--remount-ro", "/",
         "--chdir", str(cwd), "--",
         "/bin/sh", "-c", _INSIDE, "sh", *argv,
     ]  # fmt: skip

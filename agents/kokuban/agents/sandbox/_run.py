@@ -70,14 +70,15 @@ async def run(
     env_extra: Mapping[str, str] | None = None,
     asked: Wish | None = None,
     network: bool = False,
+    readable: Sequence[Path] = (),
 ) -> Finished:
     """Run a command (a string by `/bin/sh -c`, a sequence as it is) in `cwd` and wait for its end.
 
     It gets a scrubbed environment with `home` as its home (`env_extra` adds to it), an empty stdin, and a session of
     its own. On timeout, on cancellation and when it has ended, everything it started is killed; a child that keeps its
     output open after the end holds nothing up. What it can reach says `isolation(asked)`; `network` lets it reach what
-    this machine does. Raises `SandboxError` for misuse, or when no process can be started or isolation is required and
-    not there.
+    this machine does, `readable` are folders that it may read beside the system's. Raises `SandboxError` for misuse, or
+    when no process can be started or isolation is required and not there.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if not command or not argv[0] or any("\0" in word for word in argv):
@@ -98,7 +99,7 @@ async def run(
             return _not_started(127, f"{argv[0]}: not found; no such command")
         if not os.access(os.path.join(cwd, found), os.X_OK):
             return _not_started(126, f"{argv[0]}: cannot be executed; permission denied")
-        argv = wrapped(argv, cwd=cwd, home=home, environment=environment, network=network)
+        argv = wrapped(argv, cwd=cwd, home=home, environment=environment, network=network, more=readable)
     limit = limiter(timeout_seconds)
 
     def in_child() -> None:

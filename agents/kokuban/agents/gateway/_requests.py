@@ -1,0 +1,124 @@
+"""What a program asks in OpenAI's or Anthropic's words, as one of our requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kokuban.agents.models import Call, Message, Request, ToolSpec
+
+MAX_OUTPUT_TOKENS = 16_384
+DEFAULT_OUTPUT_TOKENS = 4_096
+
+
+class Refusal(ValueError):
+    """A request that cannot be served; the message names the field."""
+
+
+def of_openai(body: Mapping[str, Any]) -> Request:
+    """Raises `Refusal`."""
+    if body.get("n", 1) != 1:
+        raise Refusal("n: only one choice is given")
+    messages = tuple(_openai_message(m) for m in _list(body, "messages"))
+    tools = tuple(_tool(t.get("function", {}), "parameters") for t in _list(body, "tools", ()))
+    wanted = body.get("response_format") or {}
+    schema = (wanted.get("json_schema") or {}).get("schema") if isinstance(wanted, dict) else None
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return _request(messages, tools, limit, body, schema if isinstance(schema, dict) else None)
+
+
+def of_anthropic(body: Mapping[str, Any]) -> Request:
+    """Raises `Refusal`."""
+    system = _text(body.get("system") or "", "system")
+    messages = [Message("system", system)] if system else []
+    for one in _list(body, "messages"):
+        messages += _anthropic_messages(one)
+    tools = tuple(_tool(t, "input_schema") for t in _list(body, "tools", ()))
+    return _request(tuple(messages), tools, body.get("max_tokens"), body, None)
+
+
+def _request(
+    messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], limit: Any, body: Mapping[str, Any],
+    schema: dict[str, Any] | None,
+) -> Request:  # fmt: skip
+    if not messages:
+        raise Refusal("messages: there are none")
+    most = limit if isinstance(limit, int) and limit > 0 else DEFAULT_OUTPUT_TOKENS
+    heat = body.get("temperature")
+    return Request(
+        messages=messages, tools=tools, max_output_tokens=min(most, MAX_OUTPUT_TOKENS), schema=schema,
+        temperature=float(heat) if isinstance(heat, int | float) and 0 <= heat <= 2 else 0.0,
+    )  # fmt: skip
+
+
+def _list(body: Mapping[str, Any], field: str, default: Any = None) -> list[dict[str, Any]]:
+    found = body.get(field, default) or ()
+    if not isinstance(found, list | tuple) or not all(isinstance(one, dict) for one in found):
+        raise Refusal(f"{field}: a list of objects is expected")
+    return list(found)
+
+
+def _tool(said: Any, field: str) -> ToolSpec:
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        raise Refusal("tools: each needs a name")
+    parameters = said.get(field) or {"type": "object", "properties": {}}
+    return ToolSpec(said["name"], str(said.get("description") or ""), dict(parameters))
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refusal(f"{where}: text is expected")
+    return "".join(_part(part, where) for part in content)
+
+
+def _part(part: Any, where: str) -> str:
+    if isinstance(part, dict) and part.get("type") in ("text", "input_text", "output_text"):
+        return str(part.get("text", ""))
+    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+    raise Refusal(f"{where}: {str(kind)[:40]} cannot be sent here, only text")
+
+
+def _openai_message(said: dict[str, Any]) -> Message:
+    role = said.get("role")
+    text = _text(said.get("content"), f"a message of {role!r}")
+    if role in ("system", "developer"):
+        return Message("system", text)
+    if role == "user":
+        return Message("user", text)
+    if role == "tool":
+        return Message("tool", text, call_id=str(said.get("tool_call_id") or ""))
+    if role == "assistant":
+        calls = tuple(
+            Call(str(c.get("id") or ""), str(f.get("name") or ""), _arguments(f.get("arguments")))
+            for c in said.get("tool_calls") or ()
+            if isinstance(c, dict) and isinstance(f := c.get("function"), dict)
+        )
+        return Message("assistant", text, calls)
+    raise Refusal(f"messages: the role {str(role)[:40]!r} is not known")
+
+
+def _arguments(said: Any) -> str:
+    return said if isinstance(said, str) else json.dumps(said or {}, ensure_ascii=False)
+
+
+def _anthropic_messages(said: dict[str, Any]) -> Iterator[Message]:
+    role, content = said.get("role"), said.get("content")
+    if role not in ("user", "assistant"):
+        raise Refusal(f"messages: the role {str(role)[:40]!r} is not known")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    text, calls = [], []
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_result":
+            yield Message("tool", _text(block.get("content"), "tool_result"), call_id=str(block.get("tool_use_id")))
+        elif kind == "tool_use":
+            calls.append(Call(str(block.get("id")), str(block.get("name")), _arguments(block.get("input"))))
+        elif kind not in ("thinking", "redacted_thinking"):
+            text.append(_part(block, f"a message of {role!r}"))
+    if text or calls:
+        yield Message(role, "".join(text), tuple(calls))

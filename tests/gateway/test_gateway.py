@@ -1,0 +1,165 @@
+"""The model server of one step: both wires, its own token, and every call reserved, journalled and paid once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kokuban.agents._asking import Asking
+from kokuban.agents.gateway import Gateway
+from kokuban.agents.gateway._requests import Refusal, of_anthropic, of_openai
+from kokuban.agents.models import Call, Meter, Reply, Request, Usage
+from kokuban.blackboard.wire import Bus
+from support.bench import Bench, Benches, Says
+from support.desk import Desk
+from support.nats_server import NatsServer
+
+pytestmark = pytest.mark.anyio
+HI = Reply(content="hi", usage=Usage(10, 5), model="m-1")
+CALLS = Reply(content="", usage=Usage(10, 5), model="m-1", calls=(Call("c1", "look", '{"path": "a"}'),))
+LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
+
+
+@pytest.fixture
+async def bench(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Benches]:
+    async with await Bus.connect(nats_server.url) as bus:
+        yield Benches(await Desk.open(bus), tmp_path)
+
+
+@asynccontextmanager
+async def serving(bench: Bench, *replies: Reply) -> AsyncIterator[tuple[Gateway, Says]]:
+    model = Says(*replies)
+    bench.work.meter = Meter(model)
+    async with Gateway(Asking(bench.work)).serving() as gateway:
+        yield gateway, model
+
+
+async def ask(gateway: Gateway, path: str, body: Any, token: str | None = None) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {gateway.token if token is None else token}"}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with httpx.AsyncClient(trust_env=False, base_url=gateway.url, timeout=20) as client:
+        return await client.post(path, content=content, headers=headers)
+
+
+def openai(text: str = "go", **fields: Any) -> dict[str, Any]:
+    return {"model": "any", "messages": [{"role": "user", "content": text}], "max_tokens": 50, **fields}
+
+
+async def test_openais_wire_whole_and_streamed(bench: Benches) -> None:
+    async with serving(await bench(), HI, CALLS, HI, CALLS) as (gateway, _):
+        whole = (await ask(gateway, "/v1/chat/completions", openai())).json()
+        assert whole["choices"][0]["message"] == {"role": "assistant", "content": "hi"}
+        assert whole["usage"] == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        wanted = openai(tools=[{"type": "function", "function": LOOK}])
+        calls = (await ask(gateway, "/v1/chat/completions", wanted)).json()["choices"][0]
+        assert calls["finish_reason"] == "tool_calls"
+        assert calls["message"]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"path": "a"}'}
+        streamed = await ask(gateway, "/v1/chat/completions", openai("again", stream=True))
+        events = [line.removeprefix("data: ") for line in streamed.text.split("\n\n") if line]
+        assert events[-1] == "[DONE]"
+        deltas = [json.loads(e)["choices"] for e in events[:-1]]
+        assert "".join(c[0]["delta"].get("content", "") for c in deltas if c) == "hi"
+
+
+async def test_anthropics_wire_whole_and_streamed(bench: Benches) -> None:
+    async with serving(await bench(), CALLS, HI) as (gateway, _):
+        asked = {"model": "any", "max_tokens": 50, "system": "S", "messages": [{"role": "user", "content": "go"}]}
+        whole = (await ask(gateway, "/v1/messages", asked)).json()
+        assert whole["content"] == [{"type": "tool_use", "id": "c1", "name": "look", "input": {"path": "a"}}]
+        assert (whole["stop_reason"], whole["usage"]) == ("tool_use", {"input_tokens": 10, "output_tokens": 5})
+        streamed = await ask(gateway, "/v1/messages", {**asked, "stream": True, "max_tokens": 51})
+        kinds = [line.removeprefix("event: ") for line in streamed.text.splitlines() if line.startswith("event: ")]
+        assert kinds == [
+            "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+            "message_stop",
+        ]  # fmt: skip
+
+
+async def test_without_this_steps_token_nothing_is_served(bench: Benches) -> None:
+    async with serving(await bench(), HI) as (gateway, model):
+        for token in ("x", "sk-other", gateway.token[:-1]):
+            answer = await ask(gateway, "/v1/chat/completions", openai(), token)
+            assert answer.status_code == 401
+            assert gateway.token not in answer.text
+        assert model.asked == 0
+
+
+async def test_every_call_is_paid_from_the_steps_budget(bench: Benches) -> None:
+    b = await bench(steps=1)
+    async with serving(b, HI, HI) as (gateway, model):
+        assert (await ask(gateway, "/v1/chat/completions", openai())).status_code == 200
+        refused = await ask(gateway, "/v1/chat/completions", openai("more"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "insufficient_quota")
+        assert refused.headers["x-should-retry"] == "false"
+        assert gateway.failure is not None
+        assert gateway.failure.why == "steps"
+        assert gateway.over.is_set()
+        assert (await ask(gateway, "/v1/chat/completions", openai("more"))).status_code == 429
+    assert model.asked == 1
+
+
+async def test_whoever_takes_the_step_up_is_answered_from_the_journal(bench: Benches) -> None:
+    async with serving(await bench(), HI, CALLS) as (gateway, first):
+        for text in ("one", "two"):
+            await ask(gateway, "/v1/chat/completions", openai(text))
+        assert first.asked == 2
+    async with serving(await bench(resumes=True), HI) as (gateway, second):
+        one = await ask(gateway, "/v1/chat/completions", openai("one"))
+        assert one.json()["choices"][0]["message"]["content"] == "hi"
+        assert second.asked == 0, "it was bought before"
+        await ask(gateway, "/v1/chat/completions", openai("another"))
+        assert second.asked == 1
+
+
+async def test_calls_at_once_take_their_turns(bench: Benches) -> None:
+    async with serving(await bench(), HI, HI, HI) as (gateway, _):
+        answers = await asyncio.gather(*(ask(gateway, "/v1/chat/completions", openai(f"{n}")) for n in range(3)))
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert sorted(answer.json()["id"] for answer in answers) == ["chatcmpl-1", "chatcmpl-2", "chatcmpl-3"]
+
+
+BAD: list[tuple[Any, str]] = [
+    (b"{", "not JSON"), (b"[" * 100_000, "not JSON"), ([], "messages"), ({}, "messages"),
+    (openai(n=2), "n:"), ({"messages": [{"role": "wizard", "content": "x"}]}, "wizard"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "image_url"),
+    ({"messages": "hello"}, "messages"), (openai(tools=[{"type": "function", "function": {}}]), "name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "named"), BAD)
+async def test_what_cannot_be_served_is_named(bench: Benches, body: Any, named: str) -> None:
+    async with serving(await bench(), HI) as (gateway, model):
+        answer = await ask(gateway, "/v1/chat/completions", body)
+        assert answer.status_code == 400
+        assert named in answer.json()["error"]["message"]
+        assert model.asked == 0
+
+
+def test_conversations_are_read_in_both_words() -> None:
+    one: Request = of_openai({
+        "messages": [
+            {"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "go"}]},
+            {"role": "assistant", "content": None,
+             "tool_calls": [{"id": "c", "function": {"name": "look", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "seen"},
+        ],
+    })  # fmt: skip
+    other = of_anthropic({
+        "system": [{"type": "text", "text": "S"}],
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"},
+                                              {"type": "tool_use", "id": "c", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "seen"}]},
+        ],
+    })  # fmt: skip
+    assert one.messages == other.messages
+    with pytest.raises(Refusal):
+        of_anthropic({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]})

@@ -1,0 +1,148 @@
+"""Foreign programs as workers, with real processes: their work is checked like anybody's, and paid once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kokuban.blackboard import Client
+from support.nats_server import NatsServer
+from support.team import CHECK, plan, records, script, team, workspace
+from support.waiting import eventually
+
+AGENT = Path(__file__).with_name("agent.py").absolute()
+FIXED = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return a + a\n"
+pytestmark = pytest.mark.anyio
+
+
+def replies(path: Path, code: str = FIXED) -> str:
+    return script(
+        path, plan(("fix", "coder", ())),
+        {"when": {"role": "coder", "contains": "What is to be changed?"}, "reply": {"content": "the signs"}},
+        {"when": {"role": "coder", "contains": "Write calc.py. the signs"}, "reply": {"content": code}},
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def coder(
+    url: str, model: str, command: str, log: Path, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A worker process whose work a program does."""
+    words = [sys.executable, "-m", "kokuban.console.main", "worker", "coder", "--exec", command, "--model", model]
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *words, env=os.environ | {"KOKUBAN_NATS_URL": url} | environment, stdout=file, stderr=file
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+OTHERS = ("planner", "verifier", "integrator", "researcher")
+
+
+async def test_a_program_that_knows_nothing_of_kokuban_does_a_task(nats_server: NatsServer, tmp_path: Path) -> None:
+    model = replies(tmp_path / "s.json")
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=OTHERS),
+        coder(nats_server.url, model, f"{sys.executable} {AGENT}", tmp_path / "log"),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        task = await board.submit("Fix both", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
+        outcome = await board.result(task, timeout=60)
+    assert (outcome.state, outcome.checked) == ("done", True), outcome.reason
+    assert outcome.files["calc.py"].content.decode() == FIXED
+    assert outcome.usage.model_calls == 3, "the plan, and two calls through the gateway"
+    assert outcome.usage.tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("echo oh no; exit 3", "the program ended with exit code 3: oh no"),
+        ("true", "Nothing is changed yet"),
+        ("echo 'exit 0' > check.sh", "check.sh"),
+        ("echo '{}' > $KOKUBAN_OUTPUT/x.nonsense.json; echo x >> calc.py", "x.nonsense.json"),
+        ("kill -9 $$", "killed by signal 9"),
+    ],
+)
+async def test_what_a_program_leaves_is_judged(
+    nats_server: NatsServer, tmp_path: Path, command: str, reason: str
+) -> None:
+    model = replies(tmp_path / "s.json")
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=OTHERS),
+        coder(nats_server.url, model, command, tmp_path / "log"),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        task = await board.submit(
+            "Fix both", workspace=workspace(tmp_path / "ws"), checks=[CHECK], attempts=1, replans=0
+        )
+        outcome = await board.result(task, timeout=60)
+    assert outcome.state == "failed"
+    assert reason in outcome.reason
+
+
+async def test_killed_it_goes_on_from_the_journal_and_buys_nothing_twice(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    model = replies(tmp_path / "s.json")
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=OTHERS, silence_seconds=1.5),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        async with coder(
+            nats_server.url,
+            model,
+            f"{sys.executable} {AGENT} wait",
+            tmp_path / "log",
+            KOKUBAN_CRASH_AT="journal:after#4",
+        ) as first:
+            task = await board.submit("Fix both", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
+            await asyncio.wait_for(first.wait(), 60)
+            assert first.returncode == -signal.SIGKILL
+        async with coder(nats_server.url, model, f"{sys.executable} {AGENT}", tmp_path / "log"):
+            outcome = await board.result(task, timeout=60)
+    assert outcome.state == "done", outcome.reason
+    settled = [
+        json.loads(one.data)["body"] for one in await records(nats_server.url) if b'"type":"step.journal"' in one.data
+    ]
+    changed = [b for b in settled if "the signs" in json.dumps(b.get("settles") or {})]
+    assert len(changed) == 1, "the first call was paid once and played back"
+
+
+async def test_cancel_ends_the_program(nats_server: NatsServer, tmp_path: Path) -> None:
+    model = replies(tmp_path / "s.json")
+    mark = f"sleep 61{os.getpid()}"
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=OTHERS),
+        coder(nats_server.url, model, mark, tmp_path / "log", KOKUBAN_ISOLATION="none"),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        task = await board.submit("Fix both", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
+        await eventually(lambda: runs(mark))
+        await board.cancel(task)
+        assert (await board.result(task, timeout=20)).state == "cancelled"
+        await eventually(lambda: not runs(mark), seconds=10)
+
+
+def runs(command: str) -> bool:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "cmdline").read_bytes().replace(b"\0", b" ").strip() == command.encode():
+                    return True
+            except OSError:
+                continue
+    return False
