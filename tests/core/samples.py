@@ -122,7 +122,7 @@ SAMPLES: dict[str, Wire] = {
         (Holder("h-1", "w-1", 100.5, 7),), (Moment(99.0, 2, 30),), (Waiter("h-2", "w-2", 104.0),), 101.0
     ),
     "quota.limits": EndpointLimits(2, 60, 1_000),
-    "memory.proposed": Proposal("acme", "fact", "key", "text", "coder", "t-1", "fix", D1, 60),
-    "memory.judged": Judgement("approved", "ann", D1, "seen"),
-    "memory.forgotten": Forgotten("ann"),
+    "memory.proposed": Proposal("acme", "fact", "key", "text", "t-1", "fix", (D1,), "ann", 60),
+    "memory.judged": Judgement("approved", D1, "seen"),
+    "memory.forgotten": Forgotten("person-ann"),
 }  # fmt: skip

@@ -125,9 +125,71 @@ async def test_calls_at_once_take_their_turns(bench: Benches) -> None:
         assert sorted(answer.json()["id"] for answer in answers) == ["chatcmpl-1", "chatcmpl-2", "chatcmpl-3"]
 
 
+class Endless(Says):
+    """A model that never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def call(self, *_: Any, **__: Any) -> Reply:
+        self.begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_program_that_ends_while_a_call_is_under_way_is_no_cancelled_step(bench: Benches) -> None:
+    b = await bench()
+    model = Endless()
+    b.work.meter = Meter(model)
+    gateway = Gateway(Asking(b.work))
+    async with asyncio.timeout(10):
+        async with gateway.serving():
+            asking = asyncio.create_task(ask(gateway, "/v1/chat/completions", openai()))
+            await model.begun.wait()
+        assert (await asking).status_code == 503
+    assert gateway.broken is None
+    assert gateway.failure is None
+
+
+async def test_what_comes_after_a_stop_word_is_thrown_away(bench: Benches) -> None:
+    said = Reply(content="Thought: a\nObservation: made up", usage=Usage(10, 5), model="m-1")
+    async with serving(await bench(), said, said) as (gateway, _):
+        one = await ask(gateway, "/v1/chat/completions", openai(stop=["Never", "\nObservation:"]))
+        assert one.json()["choices"][0]["message"]["content"] == "Thought: a"
+        other = {"max_tokens": 9, "messages": [{"role": "user", "content": "go"}], "stop_sequences": ["made"]}
+        assert (await ask(gateway, "/v1/messages", other)).json()["content"][0]["text"] == "Thought: a\nObservation: "
+
+
+async def test_models_and_tokens_can_be_asked(bench: Benches) -> None:
+    async with serving(await bench()) as (gateway, model):
+        counted = await ask(
+            gateway, "/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a" * 300}]}
+        )
+        assert counted.json()["input_tokens"] >= 100
+        headers = {"x-api-key": gateway.token}
+        async with httpx.AsyncClient(trust_env=False, base_url=gateway.url, timeout=20) as client:
+            assert (await client.get("/v1/models", headers=headers)).json()["data"][0]["id"] == "kokuban"
+            assert (await client.get("/v1/models")).status_code == 401
+        assert model.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ("auto", ["look", "go"]), ("required", ["look", "go"]), ("none", []), ({"type": "none"}, []),
+        ({"type": "function", "function": {"name": "go"}}, ["go"]), ({"type": "tool", "name": "look"}, ["look"]),
+    ],
+)  # fmt: skip
+def test_a_choice_of_tools_leaves_those(choice: Any, left: list[str]) -> None:
+    tools = [{"type": "function", "function": {**LOOK, "name": name}} for name in ("look", "go")]
+    assert [t.name for t in of_openai(openai(tools=tools, tool_choice=choice)).tools] == left
+
+
 BAD: list[tuple[Any, str]] = [
     (b"{", "not JSON"), (b"[" * 100_000, "not JSON"), ([], "messages"), ({}, "messages"),
-    (openai(n=2), "n:"), ({"messages": [{"role": "wizard", "content": "x"}]}, "wizard"),
+    (openai(n=2), "n:"), (openai(functions=[{}]), "functions"),
+    ({"messages": [{"role": "wizard", "content": "x"}]}, "wizard"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "image_url"),
     ({"messages": "hello"}, "messages"), (openai(tools=[{"type": "function", "function": {}}]), "name"),
 ]  # fmt: skip

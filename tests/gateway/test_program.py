@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from kokuban.agents.roles.program import _named_by
 from kokuban.blackboard import Client
+from kokuban.schemas import digest
 from support.nats_server import NatsServer
 from support.team import CHECK, plan, records, script, team, workspace
 from support.waiting import eventually
@@ -33,10 +35,10 @@ def replies(path: Path, code: str = FIXED) -> str:
 
 @asynccontextmanager
 async def coder(
-    url: str, model: str, command: str, log: Path, **environment: str
+    url: str, model: str, command: str, log: Path, role: str = "coder", **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker process whose work a program does."""
-    words = [sys.executable, "-m", "kokuban.console.main", "worker", "coder", "--exec", command, "--model", model]
+    words = [sys.executable, "-m", "kokuban.console.main", "worker", role, "--exec", command, "--model", model]
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *words, env=os.environ | {"KOKUBAN_NATS_URL": url} | environment, stdout=file, stderr=file
@@ -74,7 +76,9 @@ async def test_a_program_that_knows_nothing_of_kokuban_does_a_task(nats_server: 
         ("true", "Nothing is changed yet"),
         ("echo 'exit 0' > check.sh", "check.sh"),
         ("echo '{}' > $KOKUBAN_OUTPUT/x.nonsense.json; echo x >> calc.py", "x.nonsense.json"),
+        ("echo '{}' > $KOKUBAN_OUTPUT/x.patch.json", "'x.patch.json': Object missing required field"),
         ("kill -9 $$", "killed by signal 9"),
+        ("echo $OPENAI_API_KEY in $HOME; exit 1", "exit code 1: … in ~"),
     ],
 )
 async def test_what_a_program_leaves_is_judged(
@@ -94,6 +98,36 @@ async def test_what_a_program_leaves_is_judged(
     assert reason in outcome.reason
 
 
+async def test_results_of_other_kinds_stand_in_files(nats_server: NatsServer, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "harbour.md").write_text("# Harbour\n\nThe harbour is 12 m deep.\n")
+    text = (tmp_path / "docs" / "harbour.md").read_bytes()
+    cited = {
+        "source": "harbour.md",
+        "quote": "The harbour is 12 m deep.",
+        "first": 3,
+        "last": 3,
+        "sha256": digest(text),
+    }
+    finding = {"statement": "12 m", "citations": [cited]}
+    program = (
+        f'grep -q deep $KOKUBAN_SOURCES/harbour.md && test -n "$KOKUBAN_PROMPT" && '
+        f"echo '{json.dumps(finding)}' > $KOKUBAN_OUTPUT/depth.finding.json"
+    )
+    model = script(tmp_path / "s.json", plan(("depth", "researcher", ())))
+    others = tuple(role for role in (*OTHERS, "coder") if role != "researcher")
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=others),
+        coder(nats_server.url, model, program, tmp_path / "log", role="researcher"),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        task = await board.submit("How deep is it?", sources=[tmp_path / "docs"], attempts=1, replans=0)
+        outcome = await board.result(task, timeout=60)
+    assert outcome.state == "done", outcome.reason
+    assert outcome.deliverable is not None
+    assert "The harbour is 12 m deep." in outcome.deliverable.report
+
+
 async def test_killed_it_goes_on_from_the_journal_and_buys_nothing_twice(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -107,7 +141,7 @@ async def test_killed_it_goes_on_from_the_journal_and_buys_nothing_twice(
             model,
             f"{sys.executable} {AGENT} wait",
             tmp_path / "log",
-            KOKUBAN_CRASH_AT="journal:after#4",
+            KOKUBAN_CRASH_AT="journal:after#3",
         ) as first:
             task = await board.submit("Fix both", workspace=workspace(tmp_path / "ws"), checks=[CHECK])
             await asyncio.wait_for(first.wait(), 60)
@@ -120,6 +154,17 @@ async def test_killed_it_goes_on_from_the_journal_and_buys_nothing_twice(
     ]
     changed = [b for b in settled if "the signs" in json.dumps(b.get("settles") or {})]
     assert len(changed) == 1, "the first call was paid once and played back"
+
+
+def test_a_command_opens_the_folders_of_its_programs_and_nobodys_home(tmp_path: Path) -> None:
+    own, home = tmp_path / "own" / "bin", Path.home()
+    own.mkdir(parents=True)
+    for path in (own / "agent", tmp_path / "agent.sh"):
+        path.touch()
+    (own.parent / "pyvenv.cfg").write_text(f"home = {own}\nversion = 3\n")
+    assert _named_by(f"{own / 'agent'} --x '/not/there'") == (own.parent,)
+    assert _named_by(f"sh {tmp_path / 'agent.sh'}") == (tmp_path,)
+    assert _named_by(f"ls / /tmp /home {home}") == ()
 
 
 async def test_cancel_ends_the_program(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from kokuban.agents.models._faults import model_error, wait_of
 from models.chat_server import CONTEXT, DONE, answer, delta, request, serving, stream
 
 pytestmark = pytest.mark.anyio
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 OVERFLOWS: list[Any] = [
     {"message": "This model's maximum context length is 8192 tokens. However, you requested 9000", "code": None},
     {"message": "x", "code": "context_length_exceeded"},
@@ -43,6 +44,20 @@ def test_a_request_that_does_not_fit_is_told_apart(fault: Any) -> None:
         ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, 360.0),
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "120ms"}, 0.12),
         ({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "1h"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.5"}, 7.5),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "30"}, 30.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1792567690", "date": DATE}, 10.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1792567690000", "date": DATE}, 10.0),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-remaining": "0",
+                "anthropic-ratelimit-input-tokens-reset": "2026-10-21T07:28:20Z",
+                "date": DATE,
+            },
+            20.0,
+        ),
+        ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2026-99"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "nan"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after-ms": "-5"}, None),
         ({}, None),
@@ -78,8 +93,9 @@ def test_thoughts_are_kept_apart_where_the_model_is_known_to_think(
 async def test_a_server_that_wants_a_turns_reasoning_back_gets_it() -> None:
     from kokuban.agents.models import Call
 
-    turn = Message("assistant", "", (Call("c", "look", "{}"),), extra={"reasoning_content": "because"})
-    asked = request(messages=(Message("user", "go"), turn, Message("tool", "x", call_id="c")))
+    turn = Message("assistant", "", (Call("c", "look", "{}"),), extra={"reasoning_content": "because", "by": "m"})
+    foreign = Message("assistant", "", (Call("d", "look", "{}"),), extra={"reasoning_content": "other", "by": "n"})
+    asked = request(messages=(Message("user", "go"), turn, Message("tool", "x", call_id="c"), foreign))
     refusal = answer(400, {"error": {"message": "Missing `reasoning_content` in the assistant turn"}})
     async with serving(refusal, stream(delta("ok", finish="stop"), DONE)) as server:
         model = server.model()
@@ -87,3 +103,4 @@ async def test_a_server_that_wants_a_turns_reasoning_back_gets_it() -> None:
         await model.aclose()
     assert ["reasoning_content" in body["messages"][1] for body in server.bodies] == [False, True]
     assert server.bodies[1]["messages"][1]["reasoning_content"] == "because"
+    assert server.bodies[1]["messages"][3]["reasoning_content"] == ""  # another model's is never told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import ipaddress
 import os
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from kokuban.agents.tools import ToolContext, ToolError
 from kokuban.agents.tools import fetch as module
 from kokuban.agents.tools._addresses import is_public
-from kokuban.agents.tools.fetch import FETCH_URL, MAX_BYTES, fetch, readable, resolve
+from kokuban.agents.tools._pages import readable
+from kokuban.agents.tools.fetch import FETCH_URL, MAX_BYTES, fetch, resolve
 
 pytestmark = pytest.mark.anyio
 EXAMPLES = int(os.environ.get("KOKUBAN_FUZZ_EXAMPLES", "100"))
@@ -30,8 +32,10 @@ class Site:
         self.asked: list[str] = []
         self._answer = answer
         self.port = 0
+        self.at_work: set[asyncio.Task[None] | None] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.at_work.add(asyncio.current_task())
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.asked.append(head)
         try:
@@ -41,6 +45,8 @@ class Site:
             pass  # who has enough goes away
         finally:
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -52,6 +58,7 @@ async def site(answer: Callable[[str], bytes]) -> AsyncIterator[Site]:
         yield found
     finally:
         server.close()
+        await asyncio.gather(*(task for task in found.at_work if task), return_exceptions=True)
 
 
 def said(body: bytes, kind: str = "text/plain", status: str = "200 OK", *more: str) -> bytes:
@@ -176,6 +183,8 @@ async def test_a_small_download_that_unpacks_to_much_is_cut(tmp_path: Path, pack
 async def test_time_is_bounded_however_slowly_it_drips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.2)
 
+    ended = asyncio.Event()
+
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
         try:
@@ -184,14 +193,18 @@ async def test_time_is_bounded_however_slowly_it_drips(tmp_path: Path, monkeypat
                 await writer.drain()
                 await asyncio.sleep(0.02)
         except ConnectionError:
-            pass
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            ended.set()
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     here = context(tmp_path, "docs.example", local=(f"127.0.0.1:{port}",))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(ToolError, match=r"more than 0.2 s"):
         await fetch(f"http://docs.example:{port}/", here, resolver=names)
     server.close()
+    await ended.wait()
 
 
 @pytest.mark.parametrize(

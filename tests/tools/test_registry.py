@@ -50,7 +50,7 @@ def test_the_built_in_tools_are_valid_and_named_once() -> None:
     assert registry.names == (
         "list_files", "read_file", "search_files", "write_file", "edit_file", "write_code", "delete_file",
         "run_checks", "search_sources", "ask_person", "read_output", "fetch_url",
-        "remember", "recall",
+        "remember", "recall", "pending_memories", "judge_memory",
     )  # fmt: skip
     assert [spec.name for spec in registry.specs()] == list(registry.names)
     with pytest.raises(ToolError, match="already"):

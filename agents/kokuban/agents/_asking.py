@@ -73,9 +73,8 @@ class Asking:
             nonlocal cost
             spent = attempt.usage
             if spent is not None:
-                cost = cost + Usage(
-                    spent.input_tokens, spent.output_tokens, estimated=spent.estimated, micros=meter.cost(spent) or 0
-                )
+                micros = meter.cost(spent, attempt.model) or 0
+                cost = cost + Usage(spent.input_tokens, spent.output_tokens, estimated=spent.estimated, micros=micros)
 
         async def again() -> bool:
             """Room for one more try beside what the tries so far have cost, and a line that says so."""
@@ -93,6 +92,8 @@ class Asking:
                 reply = await meter.call(
                     request, context, deadline=work.deadline, on_delta=self._show, on_attempt=count, may_retry=again
                 )
+            except ModelOverflow as error:  # an answer like any other: who plays it back makes the request smaller too
+                return {"overflow": str(error)}, cost
             except BaseException:
                 await work.tape.lost(cost)
                 raise
@@ -102,10 +103,11 @@ class Asking:
             played = await work.tape.call(lambda _: opening, perform)
         except ModelDeadline as error:
             raise StepFailed("deadline", f"the model had not answered when the step's time was up: {error}") from error
-        except ModelOverflow:
-            raise
         except ModelError as error:
             raise StepFailed("model", str(error), retryable=error.retryable) from error
+        if "overflow" in played.result:
+            work.ledger.settle(played.usage)
+            raise ModelOverflow(played.result["overflow"], spent=bool(played.usage.tokens))
         reply = msgspec.convert(played.result, Reply)
         if reply.truncated:  # whatever was cut, its calls may look whole and are not to be believed
             reply = replace(reply, calls=tuple(replace(c, problem=c.problem or CUT_OFF) for c in reply.calls))
@@ -154,7 +156,7 @@ class Asking:
 
 def _unpriced(work: Work) -> str:
     assert work.meter is not None
-    name = work.meter.model.name
+    name = work.meter.unpriced or work.meter.model.name
     return (
         f"the task has a money limit and the price of {name} is not known; declare it with "
         f"--price '{name}=IN,OUT' (dollars per million tokens), or name a model that has a price"

@@ -45,7 +45,7 @@ class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
     monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
     `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools,
-    `memory` what the tenant's teams remember."""
+    `memory` what the tenant's teams remember, `protected` the places (host:port) that no tool may reach."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -62,6 +62,7 @@ class Work:
     principal: str = ""
     toolbox: Toolbox | None = None
     memory: Memories | None = None
+    protected: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda text: None
     kept_outputs: set[str] = field(default_factory=set)
 
@@ -76,15 +77,17 @@ class Work:
 
     def registry(self) -> Registry:
         """The tools that the role's contract names, of those that there are."""
-        more = self.toolbox.tools if self.toolbox is not None else ()
-        return Registry([tool for tool in (*BUILT_IN_TOOLS, *more) if tool.name in self.tools])
+        box = self.toolbox
+        every = (*box.built_in, *box.tools) if box is not None else BUILT_IN_TOOLS
+        return Registry([tool for tool in every if tool.name in self.tools])
 
     def surroundings(self, **more: Any) -> ToolContext:
         """What this work's tools may touch, with the folders `checkout` and `home` among `more`."""
         at = self.assignment
         return ToolContext(
             tenant=self.spec.tenant, principal=self.principal, task=at.task, step=at.step, author=at.role,
-            memory=self.memory, egress=self.policy.egress,
+            memory=self.memory, inputs=tuple(ref.digest for ref in at.order.inputs), egress=self.policy.egress,
+            protected=self.protected,
             keep=self._keep, kept=self._kept, checks=self.spec.checks, check_seconds=self.spec.check_seconds, **more,
         )  # fmt: skip
 

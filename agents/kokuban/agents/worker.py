@@ -24,11 +24,12 @@ from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
 from kokuban.agents.toolbox import Toolbox
+from kokuban.agents.tools._addresses import places
 from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Ledger
-from kokuban.blackboard.memory import EVERYTHING, Access, Memories
+from kokuban.blackboard.memory import EVERYTHING, Access, Embeddings, Memories, Shelf
 from kokuban.blackboard.wire import (
     ACK_WAIT_SECONDS,
     Bus,
@@ -59,7 +60,7 @@ class Worker:
     """Runs steps of `contract.role` until cancelled or drained, at most `concurrency` at once.
 
     `home` is this process's own folder; a step's files live below it and are removed with the step. `policy` decides
-    what its tool calls may do. The worker id is made anew for each process
+    what its tool calls may do, `embeddings` is for recalling by meaning. The worker id is made anew for each process
     life.
     """
 
@@ -75,6 +76,7 @@ class Worker:
         native_tools: bool = False,
         policy: Policy | PolicyFile = DEFAULT,
         toolbox: Toolbox | None = None,
+        embeddings: Embeddings | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self.id = f"{contract.role}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[:128]
@@ -87,6 +89,8 @@ class Worker:
         self._native_tools = native_tools
         self._rules = policy
         self._toolbox = toolbox
+        self._embeddings = embeddings
+        self._shelves: dict[str, Shelf] = {}
         self._clock = clock
         self._policy = meter.prices.version if meter is not None and contract.model else None
         self._content = Content(bus, Payloads(bus))
@@ -279,7 +283,8 @@ class Worker:
                 started + at.order.allotment.seconds, self._meter,
                 native_tools=self._native_tools, tools=self._contract.tools, policy=self._rules, principal=principal,
                 toolbox=self._toolbox,
-                memory=Memories(self._bus, tenant=spec.tenant, access=Access(EVERYTHING)),
+                memory=self._memory(spec, principal),
+                protected=places(self._bus.url, *(self._meter.addresses if self._meter else ())),
                 say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
@@ -302,6 +307,17 @@ class Worker:
             steplog.warning("failed", why=failure.why, reason=failure.reason[:300])
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+    def _memory(self, spec: TaskSpec, principal: str) -> Memories:
+        """What the task's tenant remembers, as far as it concerns everybody or who submitted the task. Who judges the
+        others' work sees what is proposed, too."""
+        access = Access(
+            kinds=EVERYTHING, principals=frozenset({principal}), unapproved="verdict" in self._contract.produces
+        )
+        return Memories(
+            self._bus, tenant=spec.tenant, access=access, who=f"role-{self._contract.role}",
+            shelf=self._shelves.setdefault(spec.tenant, Shelf(spec.tenant)), embeddings=self._embeddings,
+        )  # fmt: skip
 
     async def _spec(self, at: Assignment) -> tuple[TaskSpec, str]:
         """The task, and who submitted it."""

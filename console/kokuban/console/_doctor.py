@@ -12,6 +12,9 @@ from kokuban.console._options import credentials_of, json_option, nats_option
 from kokuban.console._terminal import json_line, put
 
 
+_CONNECT_SECONDS = 5
+
+
 class Finding(NamedTuple):
     """`state` is ok, note (it works, with less) or broken (something that is needed does not)."""
 
@@ -32,9 +35,13 @@ def doctor(as_json: bool, nats: str | None) -> int:
 
     import msgspec
 
+    from kokuban.console._logging import configure_logging
+
+    configure_logging("error")
     found = asyncio.run(_examine(nats))
     if as_json:
-        put(json_line(msgspec.json.encode([finding._asdict() for finding in found])))
+        for finding in found:
+            put(json_line(msgspec.json.encode(finding._asdict())))
     else:
         width = max(len(finding.what) for finding in found)
         for finding in found:
@@ -51,6 +58,8 @@ async def _examine(nats: str | None) -> list[Finding]:
 
 
 def _isolation() -> Finding:
+    import os
+
     from kokuban.agents.sandbox import SandboxError, isolation
 
     try:
@@ -58,7 +67,10 @@ def _isolation() -> Finding:
     except SandboxError as error:
         return Finding("isolation", "broken", str(error))
     if found.kind == "bubblewrap":
-        return Finding("isolation", "ok", "bubblewrap: no network, read-only system, only the checkout can be written")
+        says = "bubblewrap: no network, read-only system, only the checkout can be written"
+        if os.geteuid() == 0:  # the kernel exempts root from that limit
+            return Finding("isolation", "note", f"{says}; but root's commands may start any number of processes")
+        return Finding("isolation", "ok", says)
     return Finding(
         "isolation", "note", f"none but a process group and limits: {found.why}; commands can reach what you can"
     )
@@ -70,7 +82,8 @@ def _server_program() -> Finding:
     from kokuban.blackboard.wire.embedded import EmbeddedServerError, find_server
 
     try:
-        return Finding("nats-server", "ok", str(find_server(os.environ).path))
+        server = find_server(os.environ)
+        return Finding("nats-server", "ok", f"{server.version} ({server.path})")
     except EmbeddedServerError as error:
         return Finding("nats-server", "note", f"{error} (needed by run, demo and up only)")
 
@@ -79,22 +92,31 @@ async def _board(nats: str | None) -> Finding:
     import os
 
     from kokuban.blackboard.client import DEFAULT_URL
-    from kokuban.blackboard.wire import Bus, BusError
+    from kokuban.blackboard.wire import Bus, BusError, Refused
     from kokuban.blackboard.wire._address import without_password
+    from kokuban.blackboard.wire._setup import STREAM_MISSING
 
     url = nats or DEFAULT_URL
     asked = nats is not None or "KOKUBAN_NATS_URL" in os.environ
     try:
         secret = credentials_of("client", nats)
         async with await Bus.connect(url, name="kokuban doctor", credentials=secret) as bus:
-            last = await bus.last_seq()
             who = bus.user or "nobody in particular (the server asks for no credentials)"
-            return Finding("board", "ok", f"{without_password(url)}: {last} records; you are {who}")
+            try:
+                holds = f"records up to {await bus.last_seq()}"
+            except Refused as error:
+                if error.code != STREAM_MISSING:
+                    raise
+                holds = "no board yet, which the first supervisor or client makes"
+            return Finding("board", "ok", f"{without_password(url)}: {holds}; you are {who}")
     except (BusError, ValueError, OSError) as error:
         return Finding("board", "broken" if asked else "note", f"{without_password(url)}: {error}")
 
 
 async def _model() -> Finding:
+    import asyncio
+    from urllib.parse import urlsplit
+
     from kokuban.agents.models import ModelError
     from kokuban.console._models import choose
 
@@ -103,8 +125,20 @@ async def _model() -> Finding:
         return Finding("model", "note", "none is configured (KOKUBAN_MODEL, or --model)")
     try:
         await choice.validate()
+        meter = choice.meter()
+        await meter.aclose()
     except ModelError as error:
         return Finding("model", "broken", str(error))
+    for address in meter.addresses:  # whether somebody listens: a call would cost
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+            writer.close()
+        except OSError as error:
+            why = error.strerror or "no answer"
+            return Finding("model", "broken", f"{choice.spec}: no connection to {parts.hostname}:{port} ({why})")
     return Finding("model", "ok", f"{choice.spec} (endpoint {choice.endpoint_name})")
 
 

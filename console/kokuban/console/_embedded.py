@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -44,6 +44,7 @@ async def run_task(
     timeout: float | None,
     approve_tools: Sequence[str] = (),
     policy: Path | None = None,
+    commands: Mapping[str, str] | None = None,
 ) -> int:
     """Check everything, start everything, do the task, show its result, end everything; the exit code."""
     await request.validate(checks_run_here=True)
@@ -55,7 +56,9 @@ async def run_task(
             tell(
                 f"store: {folder}{'' if store else ' (removed at the end)'}; server: {server.url}; model: {model.spec}"
             )
-            return await _with_crew(server, folder, request, model, out, as_json, timeout, approve_tools, policy)
+            return await _with_crew(
+                server, folder, request, model, out, as_json, timeout, approve_tools, policy, commands
+            )
 
 
 async def _with_crew(
@@ -68,11 +71,13 @@ async def _with_crew(
     timeout: float | None,
     approve_tools: Sequence[str],
     policy: Path | None,
+    commands: Mapping[str, str] | None,
 ) -> int:
     view = _View(folder)
     crew = children(
         list(builtin_crew()), url=server.url, folder=folder, model=model, drain_seconds=WORKER_DRAIN_SECONDS,
         credentials=server.credentials, approve_tools=approve_tools, policy=policy,
+        commands=commands,
     )  # fmt: skip
     launcher = Launcher(crew, server=server, on_event=view.process, drain_seconds=WORKER_DRAIN_SECONDS + 2)
     running = asyncio.create_task(launcher.run())

@@ -36,8 +36,8 @@ from kokuban.console._terminal import json_line, put, tell
 @json_option
 def evaluate(
     suite: Path, repeat: int, baseline: bool, only: str | None, results_file: Path | None, compare: Path | None,
-    gates: tuple[str, ...], seconds: int, as_json: bool, model: str | None, base_url: str | None, record: Path | None,
-    native_tools: bool | None, endpoint: str | None, prices: tuple[str, ...],
+    gates: tuple[str, ...], seconds: int, as_json: bool, model: tuple[str, ...], base_url: str | None,
+    record: Path | None, native_tools: bool | None, endpoint: str | None, prices: tuple[str, ...], text_tools: bool,
 ) -> int:  # fmt: skip
     """Do the tasks of SUITE (JSON lines) and judge the results by checks that nobody who works on them sees.
 
@@ -58,7 +58,7 @@ def evaluate(
         raise click.UsageError("gate: no-regression needs --compare FILE")
     if compare is not None and not compare.is_file():
         raise click.UsageError(f"compare: there is no file {compare}; name the results of an earlier run")
-    choice = required(choose(model, base_url, record, native_tools, endpoint, prices))
+    choice = required(choose(model, base_url, record, native_tools, endpoint, prices, text_tools))
     arms = ARMS if baseline else ARMS[:1]
     known = {task.id for task in tasks}
     results = asyncio.run(_evaluate(tasks, repeat, arms, results_file, choice, seconds))

@@ -266,6 +266,29 @@ policy_option = click.option(
 )  # fmt: skip
 
 
+def _isolated(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """For this process and those that it starts. What is required and not there is said before anything is begun."""
+    if value is None:
+        return
+    import os
+
+    os.environ["KOKUBAN_ISOLATION"] = value
+    if value == "required":
+        from kokuban.agents.sandbox import SandboxError, isolation
+
+        try:
+            isolation()
+        except SandboxError as error:
+            raise click.UsageError(str(error), context) from error
+
+
+isolation_option = click.option(
+    "--isolation", type=click.Choice(["required", "preferred", "none"]), envvar="KOKUBAN_ISOLATION",
+    callback=_isolated, expose_value=False,
+    help="Run commands in bubblewrap: always, where it works (the default), or never (or KOKUBAN_ISOLATION).",
+)  # fmt: skip
+
+
 def policy_of(file: Path | None, approve_tools: Sequence[str]) -> Policy | PolicyFile:
     """What decides about tool calls. Raises a usage error for a file that is no policy."""
     from kokuban.agents.policy import InvalidPolicy, PolicyFile, default_policy

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kokuban.console._crew import commands_of, exec_option
 from kokuban.console._models import ModelChoice, choose, model_options, required
 from kokuban.console._options import (
     PATH,
@@ -14,6 +15,7 @@ from kokuban.console._options import (
     TaskRequest,
     approve_option,
     goal_argument,
+    isolation_option,
     json_option,
     out_option,
     policy_of,
@@ -39,24 +41,32 @@ _store_option = click.option(
 @task_options
 @approve_option
 @policy_option
+@isolation_option
+@exec_option
 @model_options
 @out_option
 @_store_option
 @json_option
 @_timeout_option
 def run(
-    out: Path | None, store: Path | None, as_json: bool, timeout: float | None, model: str | None,
+    out: Path | None, store: Path | None, as_json: bool, timeout: float | None, model: tuple[str, ...],
     base_url: str | None, record: Path | None, native_tools: bool | None, endpoint: str | None,
-    prices: tuple[str, ...], approve_tools: tuple[str, ...], policy_file: Path | None, **task: Any,
+    prices: tuple[str, ...], approve_tools: tuple[str, ...], policy_file: Path | None,
+    commands: tuple[str, ...], text_tools: bool, **task: Any,
 ) -> int:  # fmt: skip
     """Do one task with a server, a supervisor and five agents of its own, and show what it gave.
 
     Artifacts are shown on standard error as they are admitted, the result on standard output. Exit code 0: done,
     1: the task ended otherwise (the text says how).
     """
-    choice = choose(model, base_url, record, native_tools, endpoint, prices)
+    choice = choose(model, base_url, record, native_tools, endpoint, prices, text_tools)
     policy_of(policy_file, approve_tools)  # said now rather than by each worker
-    return _run(TaskRequest(**task), choice, out, store, as_json, timeout, approve_tools, policy_file)
+    from kokuban.schemas.contracts import builtin_crew
+
+    own = commands_of(commands, list(builtin_crew()))
+    if choice is not None:
+        choice.check_roles(list(builtin_crew()))
+    return _run(TaskRequest(**task), choice, out, store, as_json, timeout, approve_tools, policy_file, own)
 
 
 @click.command(epilog="Example: kokuban demo --example add-a-feature")
@@ -86,6 +96,7 @@ def demo(example: str, out: Path | None, as_json: bool, timeout: float | None, *
 def _run(
     request: TaskRequest, choice: ModelChoice | None, out: Path | None, store: Path | None, as_json: bool,
     timeout: float | None, approve_tools: tuple[str, ...] = (), policy: Path | None = None,
+    commands: dict[str, str] | None = None,
 ) -> int:  # fmt: skip
     import asyncio
 
@@ -99,7 +110,7 @@ def _run(
     return asyncio.run(
         run_task(
             request, required(choice), out=out, store=store, as_json=as_json, timeout=timeout,
-            approve_tools=approve_tools, policy=policy,
+            approve_tools=approve_tools, policy=policy, commands=commands,
         )
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kokuban.console import _errors
-from kokuban.console._crew import children, last_line
+from kokuban.console._crew import children, commands_of, exec_option, last_line
 from kokuban.console._models import ModelChoice, choose, model_options, required
-from kokuban.console._options import PATH, address, approve_option, policy_of, policy_option
+from kokuban.console._options import PATH, address, approve_option, isolation_option, policy_of, policy_option
 from kokuban.console._terminal import one_line, put, tell
 from kokuban.console._workers import DRAIN_SECONDS, contract_of
 
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @approve_option
 @policy_option
+@isolation_option
+@exec_option
 @model_options
 def up(
     store: Path, port: int, roles: str | None, concurrency: int | None, nats: str | None, secrets: Path | None,
-    approve_tools: tuple[str, ...], policy_file: Path | None, **model: Any,
+    approve_tools: tuple[str, ...], policy_file: Path | None, commands: tuple[str, ...],
+    **model: Any,
 ) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C, which drains (a second one does not wait).
 
@@ -69,12 +72,16 @@ def up(
         )
     policy_of(policy_file, approve_tools)  # said now rather than by each worker
     given = [contract.role for contract in contracts]
-    asyncio.run(_up(store, port, given, concurrency, nats, secrets, choice, approve_tools, policy_file))
+    own = commands_of(commands, given)
+    if choice is not None:
+        choice.check_roles(given)
+    asyncio.run(_up(store, port, given, concurrency, nats, secrets, choice, approve_tools, policy_file, own))
 
 
 async def _up(
     store: Path, port: int, roles: Sequence[str], concurrency: int | None, nats: str | None, secrets: Path | None,
     choice: ModelChoice | None, approve_tools: Sequence[str] = (), policy: Path | None = None,
+    commands: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus, ensure_board
@@ -95,7 +102,7 @@ async def _up(
             await ensure_board(bus)  # so that clients find it from now on
         crew = children(
             roles, url=url, folder=store.absolute(), model=choice, concurrency=concurrency, drain_seconds=DRAIN_SECONDS,
-            credentials=folder, approve_tools=approve_tools, policy=policy,
+            credentials=folder, approve_tools=approve_tools, policy=policy, commands=commands,
         )  # fmt: skip
 
         def show(name: str, event: LauncherEvent, detail: str) -> None:

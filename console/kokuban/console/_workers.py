@@ -11,12 +11,14 @@ import click
 
 from kokuban.console import _errors
 from kokuban.console._logging import configure_logging, log_options
-from kokuban.console._models import ModelChoice, choose, model_options, required
+from kokuban.console._memory import embeddings_of, embeddings_option
+from kokuban.console._models import ModelChoice, choose_for, model_options, required
 from kokuban.console._options import (
     PATH,
     Seconds,
     approve_option,
     credentials_of,
+    isolation_option,
     nats_option,
     policy_of,
     policy_option,
@@ -129,8 +131,10 @@ async def _supervise(
     "--tools", "tools_file", type=PATH, metavar="FILE", envvar="KOKUBAN_TOOLS",
     help="Python modules and MCP servers whose tools the role's contract may name (TOML; see docs/tools.md).",
 )  # fmt: skip
+@embeddings_option
 @approve_option
 @policy_option
+@isolation_option
 @model_options
 @nats_option
 @_drain_option
@@ -138,7 +142,8 @@ async def _supervise(
 def worker(
     role: str, concurrency: int | None, home: Path | None, nats: str | None, drain_seconds: float, log_level: str,
     log_format: str, program: str | None, approve_tools: tuple[str, ...], policy_file: Path | None,
-    command: str | None, prompt_file: Path | None, tools_file: Path | None, **model: Any,
+    command: str | None, prompt_file: Path | None, tools_file: Path | None,
+    embeddings: str | None, **model: Any,
 ) -> None:  # fmt: skip
     """Run a worker of ROLE: planner, researcher, coder, verifier, integrator, or one that you registered.
 
@@ -159,11 +164,11 @@ def worker(
     else:
         contract, kinds = _registered(nats, role)
         own = own or _agent(contract, prompt_file, kinds)
-    named = choose(**model)
+    named = choose_for(contract.role, contract.models, **model) if contract.model else None
     choice = (named if command else required(named)) if contract.model else None
     policy = policy_of(policy_file, approve_tools)
     _warn_of_unknown(approve_tools, contract)
-    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy, tools_file))
+    asyncio.run(_work(contract, choice, concurrency, home, nats, drain_seconds, own, policy, tools_file, embeddings))
 
 
 def _program(command: str) -> Role:
@@ -240,6 +245,7 @@ async def _work(
     program: Role | None = None,
     policy: Policy | PolicyFile | None = None,
     tools_file: Path | None = None,
+    embeddings: str | None = None,
 ) -> None:
     import socket
     import tempfile
@@ -247,7 +253,6 @@ async def _work(
 
     import structlog
 
-    from kokuban.agents.models import Meter
     from kokuban.agents.roles import program_for
     from kokuban.agents.sandbox import isolation
     from kokuban.agents.toolbox import Toolbox
@@ -256,17 +261,19 @@ async def _work(
     from kokuban.blackboard.wire import Bus, Quota
 
     kept_apart = isolation()  # required and not there: said before anything is begun
-    opened = choice.open() if choice else None
+    if choice is not None:
+        await choice.validate()
     secret = credentials_of(f"role-{contract.role}", nats)
     async with (
         await Bus.connect(nats or DEFAULT_URL, name=f"kokuban worker {contract.role}", credentials=secret) as bus,
         AsyncExitStack() as stack,
     ):
         meter = None
-        if choice is not None and opened is not None:
-            gate = Quota(bus, choice.endpoint_name, f"{contract.role}-{socket.gethostname()}-{os.getpid()}")
-            prices, slot = choice.prices(), await stack.enter_async_context(gate)
-            meter = Meter(opened, on_attempt=_log_attempt, gate=slot, prices=prices)
+        if choice is not None:
+            who = f"{contract.role}-{socket.gethostname()}-{os.getpid()}"
+            names = {one.endpoint_name for one in choice.each}
+            gates = {name: await stack.enter_async_context(Quota(bus, name, who)) for name in sorted(names)}
+            meter = choice.meter(gates, _log_attempt)
         toolbox = await stack.enter_async_context(Toolbox.open(tools_file)) if tools_file is not None else None
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)
@@ -276,9 +283,9 @@ async def _work(
             bus, contract, program or program_for(contract.role), home=own, meter=meter,
             concurrency=concurrency or contract.limits.concurrency,
             native_tools=choice.native_tools if choice else False, policy=policy or policy_of(None, ()),
-            toolbox=toolbox,
+            toolbox=toolbox, embeddings=embeddings_of(embeddings),
         )  # fmt: skip
-        model = choice.spec if choice else None
+        model = ", ".join(one.spec for one in choice.each) if choice else None
         structlog.get_logger("kokuban.worker").info(
             "ready", role=contract.role, worker=member.id, model=model, isolation=str(kept_apart)
         )

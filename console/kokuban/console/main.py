@@ -19,6 +19,7 @@ from kokuban.console import (
     _registry,
     _run,
     _task_commands,
+    _tools,
     _up,
     _workers,
 )
@@ -45,7 +46,7 @@ for _command in (
     _task_commands.result, _workers.worker, _workers.supervisor, _auth.auth,
     _registry.kinds, _registry.roles, _conformance.conformance,
     _people.cancel, _people.inject, _people.approvals, _people.answer, _dead.dead, _lineage.lineage,
-    _limits.limits, _audit.export, _audit.audit, _eval.evaluate, _doctor.doctor, _memory.memory,
+    _limits.limits, _audit.export, _audit.audit, _eval.evaluate, _doctor.doctor, _memory.memory, _tools.tools,
 ):  # fmt: skip
     main.add_command(_command)
 

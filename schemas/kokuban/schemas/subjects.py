@@ -127,9 +127,15 @@ MEMORY = "kb.mem."
 """What the subjects of every tenant's memory begin with."""
 
 
-def memory(tenant: str, name: str, word: str) -> str:
-    """A record of a tenant's memory: `word` is proposed, judged or forgotten."""
-    return f"kb.mem.{tenant}.{name}.{word}"
+def memory(tenant: str, name: str, word: str, who: str = "") -> str:
+    """A record of a tenant's memory: `word` is proposed or judged, with who says so (`role-coder`, `person-ann`), or
+    forgotten, which is the same whoever says it."""
+    return f"kb.mem.{tenant}.{name}.{word}{f'.{who}' if who else ''}"
+
+
+def memories(tenant: str, name: str = "") -> str:
+    """The filter that matches what is said about one memory of a tenant, or about all of them."""
+    return f"kb.mem.{tenant}.{name}.>" if name else f"kb.mem.{tenant}.>"
 
 
 def task_records(task: str) -> str:

@@ -1,5 +1,5 @@
-"""What keeps a board in shape beside the deciding: archive, intake, snapshots, payloads. One thing to call for each
-moment of a supervisor's life."""
+"""What keeps a board in shape beside the deciding: archive, intake, snapshots, payloads, forgotten
+memories. One thing to call for each moment of a supervisor's life."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import structlog
 
 from kokuban.blackboard.clock import SYSTEM, Clock
 from kokuban.blackboard.core import Applied, Board, Stored
+from kokuban.blackboard.memory import Forgetting
 from kokuban.blackboard.wire import Bus, BusError
 from kokuban.supervisor._archive import Archiver, Retention
 from kokuban.supervisor._garbage import PayloadSweep
@@ -44,6 +45,7 @@ class Upkeep:
             bus, board, worker, now=now, epoch_of=epoch_of, folded=folded, pressed=lambda: self._gauge.pressed,
             retention=retention, clock=clock, shards=shards,
         )  # fmt: skip
+        self._forgetting = Forgetting(bus)
         self._payloads = PayloadSweep(bus, board, retention.payloads)
         self._payloads_seconds = payloads_seconds
         self._check: Check | None = None
@@ -60,6 +62,7 @@ class Upkeep:
         """Note a record that the board has just folded."""
         self._archiver.saw(applied, stored)
         self._gauge.saw(stored)
+        self._forgetting.saw(stored)
         self._snapshots.saw(applied, stored)
         if self._check is not None:
             self._check.saw(stored)
@@ -94,6 +97,7 @@ class Upkeep:
             await self._check.agreed.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._archiver.run())
+            group.create_task(self._forgetting.run())
             group.create_task(self._sweep_payloads())
 
     async def _sweep_payloads(self) -> None:

@@ -91,7 +91,7 @@ def _blocks(reply: Reply) -> list[dict[str, Any]]:
 
 
 def _finish(reply: Reply) -> str:
-    return "length" if reply.truncated else "tool_calls" if reply.calls else "stop"
+    return "length" if reply.truncated else "tool_calls" if _openai_calls(reply) else "stop"
 
 
 def _stop(reply: Reply) -> str:

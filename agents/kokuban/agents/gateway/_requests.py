@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kokuban.agents.models import Call, Message, Request, ToolSpec
+from msgspec.structs import replace
+
+from kokuban.agents.models import Call, Message, Reply, Request, ToolSpec
 
 MAX_OUTPUT_TOKENS = 16_384
 DEFAULT_OUTPUT_TOKENS = 4_096
@@ -20,6 +22,9 @@ def of_openai(body: Mapping[str, Any]) -> Request:
     """Raises `Refusal`."""
     if body.get("n", 1) != 1:
         raise Refusal("n: only one choice is given")
+    for field in ("functions", "logprobs", "audio"):
+        if body.get(field):
+            raise Refusal(f"{field}: this is not served here" + (", use tools" if field == "functions" else ""))
     messages = tuple(_openai_message(m) for m in _list(body, "messages"))
     tools = tuple(_tool(t.get("function", {}), "parameters") for t in _list(body, "tools", ()))
     wanted = body.get("response_format") or {}
@@ -44,12 +49,36 @@ def _request(
 ) -> Request:  # fmt: skip
     if not messages:
         raise Refusal("messages: there are none")
+    seed = body.get("seed")
     most = limit if isinstance(limit, int) and limit > 0 else DEFAULT_OUTPUT_TOKENS
     heat = body.get("temperature")
     return Request(
-        messages=messages, tools=tools, max_output_tokens=min(most, MAX_OUTPUT_TOKENS), schema=schema,
+        messages=messages, tools=_chosen(tools, body.get("tool_choice")), schema=schema,
+        max_output_tokens=min(most, MAX_OUTPUT_TOKENS),
         temperature=float(heat) if isinstance(heat, int | float) and 0 <= heat <= 2 else 0.0,
+        seed=seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
     )  # fmt: skip
+
+
+def until_stop(reply: Reply, body: Mapping[str, Any]) -> Reply:
+    """The reply up to the first of the words that the body names as its end. Our requests carry none: what comes after
+    is paid and thrown away."""
+    said = body.get("stop") or body.get("stop_sequences") or ()
+    words = [said] if isinstance(said, str) else said if isinstance(said, list | tuple) else []
+    ends = (reply.content.find(word) for word in words if word and isinstance(word, str))
+    at = min((end for end in ends if end >= 0), default=None)
+    return reply if at is None else replace(reply, content=reply.content[:at], calls=(), truncated=False)
+
+
+def _chosen(tools: tuple[ToolSpec, ...], choice: Any) -> tuple[ToolSpec, ...]:
+    """The tools that a choice leaves. That one must be called cannot be passed on."""
+    if not isinstance(choice, dict):
+        return () if choice == "none" else tools
+    if choice.get("type") == "none":
+        return ()
+    function = choice.get("function")
+    name = function.get("name") if isinstance(function, dict) else choice.get("name")
+    return tuple(t for t in tools if t.name == name) if isinstance(name, str) else tools
 
 
 def _list(body: Mapping[str, Any], field: str, default: Any = None) -> list[dict[str, Any]]:

@@ -16,8 +16,8 @@ import structlog
 from kokuban.agents._asking import Asking
 from kokuban.agents._work import StepFailed
 from kokuban.agents.gateway._replies import anthropic_body, anthropic_events, openai_body, openai_events
-from kokuban.agents.gateway._requests import Refusal, of_anthropic, of_openai
-from kokuban.agents.models import ModelError, Reply, Request
+from kokuban.agents.gateway._requests import Refusal, of_anthropic, of_openai, until_stop
+from kokuban.agents.models import ModelError, Reply, Request, worst_request_tokens
 
 MAX_BODY_BYTES = 16 * 2**20
 log = structlog.get_logger("kokuban.gateway")
@@ -57,11 +57,11 @@ class Gateway:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self._port = listening.getsockname()[1]
             config = uvicorn.Config(
-                self._app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-            )
+                self._app(), log_config=None, log_level="warning", access_log=False, lifespan="off",
+                timeout_graceful_shutdown=1,
+            )  # fmt: skip
             server = uvicorn.Server(config)
-            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-            running = asyncio.create_task(server._serve([listening]))
+            running = asyncio.create_task(server._serve([listening]))  # `serve` would take the worker's signals over
             try:
                 yield self
             finally:
@@ -77,6 +77,7 @@ class Gateway:
         return Starlette(routes=[
             Route("/v1/chat/completions", self._openai, methods=["POST"]),
             Route("/v1/messages", self._anthropic, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._count, methods=["POST"]),
             Route("/v1/models", self._models, methods=["GET"]),
         ])  # fmt: skip
 
@@ -93,34 +94,55 @@ class Gateway:
             return _error(401, "invalid_api_key", "the token is not this step's")
         return JSONResponse({"object": "list", "data": [{"id": "kokuban", "object": "model", "owned_by": "kokuban"}]})
 
+    async def _count(self, request: Any) -> Any:
+        """Not what a model would count, but what is reserved: no less."""
+        from starlette.responses import JSONResponse
+
+        try:
+            _, wanted = await self._read(request, of_anthropic)
+        except _Refused as refused:
+            return refused.answer
+        return JSONResponse({"input_tokens": worst_request_tokens(wanted)})
+
     async def _serve(
         self, request: Any, read: Callable[[Any], Request], body: Callable[[Reply, int], dict[str, Any]],
         events: Callable[[Reply, int], Iterator[bytes]],
     ) -> Any:  # fmt: skip
         from starlette.responses import JSONResponse, StreamingResponse
 
-        if not self._knows(request):
-            return _error(401, "invalid_api_key", "the token is not this step's")
         try:
-            data = bytearray()
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MAX_BODY_BYTES:
-                    return _error(413, "too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
-            said = json.loads(bytes(data))
-            wanted = read(said if isinstance(said, dict) else {})
-        except (ValueError, RecursionError) as error:
-            words = str(error) if isinstance(error, Refusal) else "the body is not JSON"
-            return _error(400, "invalid_request_error", words)
+            said, wanted = await self._read(request, read)
+        except _Refused as refused:
+            return refused.answer
         try:
             reply, n = await self._ask(wanted)
         except StepFailed as error:
             return _error(429, "insufficient_quota", f"{error.why}: {error.reason}")
         except ModelError as error:
             return _error(400, error.code or "invalid_request_error", str(error))
+        except asyncio.CancelledError:  # the program has ended, and this server does
+            return _error(503, "server_error", "this step is over")
+        reply = until_stop(reply, said)
         if said.get("stream"):
             return StreamingResponse(events(reply, n), media_type="text/event-stream")
         return JSONResponse(body(reply, n))
+
+    async def _read(self, request: Any, read: Callable[[Any], Request]) -> tuple[dict[str, Any], Request]:
+        """The body as it came, and what it asks. Raises `_Refused`."""
+        if not self._knows(request):
+            raise _Refused(401, "invalid_api_key", "the token is not this step's")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MAX_BODY_BYTES:
+                raise _Refused(413, "too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
+        try:
+            said = json.loads(bytes(data))
+            said = said if isinstance(said, dict) else {}
+            return said, read(said)
+        except (ValueError, RecursionError) as error:
+            words = str(error) if isinstance(error, Refusal) else "the body is not JSON"
+            raise _Refused(400, "invalid_request_error", words) from error
 
     async def _ask(self, wanted: Request) -> tuple[Reply, int]:
         async with self._one:
@@ -134,7 +156,7 @@ class Gateway:
                 self.failure = error
                 self.over.set()
                 raise
-            except ModelError:  # too large for the model: the program may make it smaller
+            except (ModelError, asyncio.CancelledError):  # too large: the program may make it smaller; or it went away
                 raise
             except BaseException as error:
                 self.broken = error
@@ -147,6 +169,14 @@ class Gateway:
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         given = given or request.headers.get("x-api-key", "")
         return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, code: str, words: str) -> None:
+        super().__init__(words)
+        self.answer = _error(status, code, words)
 
 
 def _error(status: int, code: str, words: str) -> Any:

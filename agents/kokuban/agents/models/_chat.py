@@ -7,17 +7,19 @@ import json
 from typing import Any
 
 from ._errors import ModelCutOff, ModelError, ModelProtocolError
+from ._extra import CALLS
 from ._faults import excerpt, find_fault, model_error
 from ._model import Progress
 from ._slots import CallSlots
 from ._sse import SseDecoder, SseEvent
-from ._surrogates import PairJoiner
+from ._surrogates import PairJoiner, joined
 from ._types import Reply, Request
 
 _CUT_FINISHES = {"length", "max_tokens", "max_output_tokens", "model_length", "content_filter"}
 _BOM = b"\xef\xbb\xbf"
-_TEXT_PARTS = {None, "text", "output_text"}  # others hold reasoning or media
+_TEXT_PARTS = (None, "text", "output_text")  # others hold reasoning or media
 _KNOWN_FIELDS = {"role", "content", "tool_calls", "function_call"}
+_END_OF_THOUGHT = "</think>"
 
 
 class ChatReply:
@@ -28,6 +30,7 @@ class ChatReply:
 
     def __init__(self, request: Request, progress: Progress, *, thinks: bool = False) -> None:
         self._thinks = thinks
+        self._tail: str | None = "" if thinks else None
         self._request = request
         self._progress = progress
         self._calls = CallSlots()
@@ -83,17 +86,23 @@ class ChatReply:
             output_tokens is not None and output_tokens >= self._request.max_output_tokens
         )
         content, thought = _apart("".join(self._text)) if self._thinks else ("".join(self._text), "")
+        if self._tail is not None:
+            self._progress.show(content)
+        extra = dict(self._extra)
         if thought:
-            self._extra["reasoning"] = f"{self._extra.get('reasoning', '')}{thought}"
+            extra["reasoning"] = f"{extra.get('reasoning', '')}{thought}"
+        # The number of turns before it keeps a made-up id apart from those of earlier turns.
+        calls = self._calls.calls(id_prefix=f"call_{len(self._request.messages)}_", truncated=truncated)
+        if self._calls.extra:
+            extra[CALLS] = self._calls.extra
         return Reply(
             content=content,
-            # The number of turns before it keeps a made-up id apart from those of earlier turns.
-            calls=self._calls.calls(id_prefix=f"call_{len(self._request.messages)}_", truncated=truncated),
+            calls=calls,
             truncated=truncated,
             finish=self._finish,
             usage=self._progress.usage(self._request, complete=True),
             model=self._model or fallback_model,
-            extra=self._extra,
+            extra=extra,
         )
 
     def _add_event(self, event: SseEvent) -> None:
@@ -133,7 +142,7 @@ class ChatReply:
         if not isinstance(payload, dict):
             return None
         if isinstance(payload.get("model"), str):
-            self._model = payload["model"]
+            self._model = joined(payload["model"])
         choices = payload.get("choices")
         choices = choices if isinstance(choices, list) else []
         if isinstance(payload.get("usage"), dict):
@@ -146,7 +155,7 @@ class ChatReply:
     def _add_finish(self, choice: dict[str, Any]) -> None:
         finish = choice.get("finish_reason")
         if isinstance(finish, str) and finish:
-            self._finish = finish
+            self._finish = joined(finish)
 
     def _add_message(self, message: dict[str, Any], *, whole: bool) -> None:
         content = message.get("content")
@@ -164,9 +173,18 @@ class ChatReply:
             self._add_extra(key, message[key])
 
     def _add_text(self, text: str) -> None:
-        if text:
-            self._text.append(text)
+        if not text:
+            return
+        self._text.append(text)
+        if self._tail is None:
             self._progress.text(text)
+            return
+        # Until the thought is known to be over, what comes may be thought, which nobody is shown.
+        self._progress.count(text)
+        _, tag, after = f"{self._tail}{text}".partition(_END_OF_THOUGHT)
+        self._tail = None if tag else f"{self._tail}{text}"[-len(_END_OF_THOUGHT) :]
+        if tag:
+            self._progress.show(after.lstrip())
 
     def _add_extra(self, key: str, value: Any) -> None:
         if isinstance(value, str) and isinstance(self._extra.get(key, ""), str):
@@ -186,7 +204,7 @@ class ChatReply:
 def _apart(text: str) -> tuple[str, str]:
     """What a model that thinks aloud answered, and what it thought: all before the first closing tag, with or without
     an opening one; all of it when the block was never closed. A tag further on belongs to the answer."""
-    before, tag, after = text.partition("</think>")
+    before, tag, after = text.partition(_END_OF_THOUGHT)
     if tag:
         return after.lstrip(), before.lstrip().removeprefix("<think>")
     return ("", text.lstrip().removeprefix("<think>")) if text.lstrip().startswith("<think>") else (text, "")

@@ -1,10 +1,12 @@
 """How one server wants chat-completion requests written, learned from what it refuses."""
 
+import hashlib
 import json
 import re
 from typing import Any
 
 from ._arguments import parse_arguments
+from ._extra import CALLS, own
 from ._surrogates import joined
 from ._types import Call, Message, Request
 
@@ -16,7 +18,11 @@ _UNKNOWN_FIELD = re.compile(
     re.IGNORECASE,
 )
 _OPTIONAL_FIELDS = ("stream_options", "seed", "temperature")
-_REASONING = "reasoning_content"
+_NO_STREAM = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
+_REASONING = ("reasoning_content", "reasoning_details", "reasoning")
+_CALL_FIELDS = ("extra_content",)
+"""What servers want back beside a call that came with it, without saying so first."""
+_MAX_ID_CHARS = 40
 _TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -33,7 +39,7 @@ class Dialect:
         self._model = model
         self._limit_field = limit_field
         self._left_out: set[str] = set()
-        self._returns_reasoning = False
+        self._returned: set[str] = set()
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON body that asks this server for `request`, streamed."""
@@ -70,8 +76,17 @@ class Dialect:
 
     def _message(self, message: Message) -> dict[str, Any]:
         data = _message(message)
-        if self._returns_reasoning and message.role == "assistant" and message.calls:
-            data[_REASONING] = message.extra.get(_REASONING) or ""
+        if message.role != "assistant" or not message.calls:
+            return data
+        kept = own(message, self._model)
+        for name in self._returned:
+            if kept.get(name) or name == _REASONING[0]:  # which is wanted of every turn, empty too
+                data[name] = kept.get(name) or ""
+        beside = kept.get(CALLS)
+        for call, entry in zip(message.calls, data["tool_calls"], strict=True):
+            fields = beside.get(call.id) if isinstance(beside, dict) else None
+            if isinstance(fields, dict):
+                entry |= {name: fields[name] for name in _CALL_FIELDS if name in fields}
         return data
 
     def learn(self, body: dict[str, Any], words: str) -> bool:
@@ -85,16 +100,22 @@ class Dialect:
                 self.structured_output = _STRUCTURED[_STRUCTURED.index(self.structured_output) + 1]
                 self.refusals += (words,)
             return True
-        if _REASONING in words and not self._returns_reasoning:  # wants a turn's reasoning back beside its calls
-            self._returns_reasoning = True
+        wanted = next((name for name in _REASONING if re.search(rf"\b{name}\b", words)), None)
+        if wanted is not None and wanted not in self._returned:  # wants a turn's reasoning back beside its calls
+            self._returned.add(wanted)
             return True
         if "max_tokens" in body and "max_completion_tokens" in words:
             self._limit_field = "max_completion_tokens"
             return True
-        field = next((key for key in _OPTIONAL_FIELDS if key in body and re.search(rf"\b{key}\b", words)), None)
-        if field is None or not _UNKNOWN_FIELD.search(words):
+        if not _UNKNOWN_FIELD.search(words):
             return False
-        self._left_out.add(field)
+        field = next((key for key in _OPTIONAL_FIELDS if key in body and re.search(rf"\b{key}\b", words)), None)
+        if field is not None:
+            self._left_out.add(field)
+        elif "stream" in body and _NO_STREAM.search(words):
+            self._left_out |= {"stream", "stream_options"}
+        else:
+            return False
         self.refusals += (words,)
         return True
 
@@ -109,15 +130,21 @@ def _message(message: Message) -> dict[str, Any]:
     if message.calls:
         data["tool_calls"] = [
             {
-                "id": call.id,
+                "id": _call_id(call.id),
                 "type": "function",
                 "function": {"name": _TOOL_NAME.sub("_", call.name)[:64] or "unnamed", "arguments": _arguments(call)},
             }
             for call in message.calls
         ]
     if message.role == "tool":
-        data["tool_call_id"] = message.call_id or ""
+        data["tool_call_id"] = _call_id(message.call_id or "")
     return data
+
+
+def _call_id(call: str) -> str:
+    """Servers bound the length of an id; one that another provider gave may be longer."""
+    call = joined(call)
+    return call if len(call) <= _MAX_ID_CHARS else f"call_{hashlib.sha256(call.encode()).hexdigest()[:24]}"
 
 
 def _arguments(call: Call) -> str:

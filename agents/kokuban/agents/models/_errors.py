@@ -5,6 +5,7 @@ class ModelError(Exception):
     """Base of all errors of this part. A raised one means: no reply, and no part of one was taken as a reply.
 
     retryable: the same request may succeed later.
+    elsewhere: the fault is this model's and not the request's, so another model may serve it.
     spent: the server may have used tokens on it.
     code: the server's own error code or type, or ours.
     status: the HTTP status, or the one the server wrote into its error.
@@ -13,6 +14,7 @@ class ModelError(Exception):
     """
 
     retryable = False
+    elsewhere = False
     spent = False
 
     def __init__(
@@ -23,6 +25,7 @@ class ModelError(Exception):
         status: int | None = None,
         retry_after_seconds: float | None = None,
         spent: bool | None = None,
+        elsewhere: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -31,6 +34,8 @@ class ModelError(Exception):
         self.attempts = 0
         if spent is not None:
             self.spent = spent
+        if elsewhere is not None:
+            self.elsewhere = elsewhere
 
     def hide(self, secret: str | None) -> None:
         """Take a secret that a server echoed out of the text. Below 4 characters it is a placeholder, not a secret."""
@@ -47,12 +52,14 @@ class ModelUnreachable(ModelError):
     """No connection to the server; the request was not sent."""
 
     retryable = True
+    elsewhere = True
 
 
 class ModelCutOff(ModelError):
     """The connection or the stream broke before the reply was complete."""
 
     retryable = True
+    elsewhere = True
     spent = True
 
 
@@ -60,6 +67,7 @@ class ModelUnavailable(ModelError):
     """The server cannot serve this now: overloaded, rate limited, or failing."""
 
     retryable = True
+    elsewhere = True
 
 
 class ModelRefused(ModelError):
@@ -73,10 +81,13 @@ class ModelOverflow(ModelRefused):
 class ModelAuthError(ModelRefused):
     """The server refused the key, or wants one."""
 
+    elsewhere = True
+
 
 class ModelProtocolError(ModelError):
     """What answers is not a chat-completions server, or does not behave as one."""
 
+    elsewhere = True
     spent = True
 
 

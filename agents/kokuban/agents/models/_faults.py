@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ._errors import ModelAuthError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
+from ._surrogates import joined
 
 _RETRYABLE_STATUS = {408, 409, 429}
 # A limit that waiting does not lift comes with status 429 too.
@@ -22,6 +23,10 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 """What servers say of a request that does not fit: OpenAI, llama.cpp, vLLM, Ollama, Anthropic."""
+_FILTERED = re.compile(r"content_?filter|content_policy|ResponsibleAI|content management policy", re.IGNORECASE)
+"""What a server says of a request that its filter does not let through."""
+_GONE_STATUS = {402, 404}
+"""Nothing is paid for, or no such model is there: no other request would fare better."""
 _MAX_MESSAGE_CHARS = 600
 
 
@@ -52,7 +57,12 @@ def model_error(
         kind = ModelOverflow
     where = "the model server answered" if status is None else f"the model server answered {status}"
     text = f"{where}: {words[:_MAX_MESSAGE_CHARS]}" if words else where
-    return kind(text, code=code, status=status, retry_after_seconds=retry_after_seconds, spent=spent)
+    gone = status in _GONE_STATUS or _PERMANENT.search(labels) or _FILTERED.search(f"{labels} {words}")
+    elsewhere = True if kind is ModelRefused and gone else None
+    return kind(
+        joined(text), code=joined(code) if code else code, status=status, retry_after_seconds=retry_after_seconds,
+        spent=spent, elsewhere=elsewhere,
+    )  # fmt: skip
 
 
 def excerpt(value: Any) -> str:
@@ -78,19 +88,49 @@ def retry_after(value: str, date: str) -> float | None:
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from whichever header says so: `retry-after` in both its forms, `retry-after-ms`, and where
-    neither stands, when the limit that is used up is renewed (`x-ratelimit-reset-…`: `1s`, `6m0s`, `20ms`)."""
+    neither stands, when the limit that is used up is renewed: `x-ratelimit-reset-…` (`1s`, `6m0s`, `20ms`, plain
+    seconds), `x-ratelimit-reset` (seconds to go, or since 1970), `anthropic-ratelimit-…-reset` (an instant)."""
     said = retry_after(headers.get("retry-after", ""), headers.get("date", ""))
     if said is not None:
         return said
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{0,9})?", milliseconds := headers.get("retry-after-ms", "").strip()):
         return float(milliseconds) / 1_000
+    now = _moment(headers.get("date", "")) or datetime.now(UTC)
     resets = [
         seconds
-        for kind in ("requests", "tokens")
-        if headers.get(f"x-ratelimit-remaining-{kind}", "").strip() == "0"
-        and (seconds := _duration(headers.get(f"x-ratelimit-reset-{kind}", ""))) is not None
+        for left, reset in _LIMITS
+        if headers.get(left, "").strip() == "0" and (seconds := _until(headers.get(reset, ""), now)) is not None
     ]
     return max(resets, default=None)
+
+
+_LIMITS = (
+    *((f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}") for kind in ("requests", "tokens")),
+    *(
+        (f"anthropic-ratelimit-{kind}-remaining", f"anthropic-ratelimit-{kind}-reset")
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+    ),
+    ("x-ratelimit-remaining", "x-ratelimit-reset"),
+)
+_EPOCH_SECONDS = 1_000_000_000
+_EPOCH_MILLISECONDS = 1_000_000_000_000
+
+
+def _until(text: str, now: datetime) -> float | None:
+    """Seconds until a limit is renewed; None when `text` is no time."""
+    text = text.strip()
+    if re.fullmatch(r"[0-9]{1,13}(\.[0-9]{1,9})?", text):
+        number = float(text)
+        if number < _EPOCH_SECONDS:
+            return number
+        return max(0.0, (number / 1_000 if number >= _EPOCH_MILLISECONDS else number) - now.timestamp())
+    if re.match(r"[0-9]{4}-", text):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
+    return _duration(text)
 
 
 def _duration(text: str) -> float | None:

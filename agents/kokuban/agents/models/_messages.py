@@ -1,6 +1,8 @@
 """Anthropic's Messages wire: how a request is written, and how a reply is put together from events or one body."""
 
+import hashlib
 import json
+import re
 from typing import Any
 
 from ._arguments import parse_arguments
@@ -16,6 +18,9 @@ NO_RESULT = "This call was not made."
 EXTRA = "anthropic"
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
 _CACHED = {"type": "ephemeral"}
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_NO_STREAM = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
+_HOTTEST = 1.0
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -33,10 +38,10 @@ class MessagesDialect:
         tools = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
         body: dict[str, Any] = {
             "model": self._model, "max_tokens": request.max_output_tokens, "stream": True,
-            "temperature": request.temperature, "messages": _turns(request.messages, self._model),
+            "temperature": min(request.temperature, _HOTTEST), "messages": _turns(request.messages, self._model),
         }  # fmt: skip
         if request.schema is not None:
-            if tools:
+            if tools or request.schema.get("type") != "object":  # a tool's input is an object
                 system.append(f"Reply with one JSON object, valid against this schema: {json.dumps(request.schema)}")
             else:
                 tools = [{"name": request.schema_name, "description": "Reply.", "input_schema": request.schema}]
@@ -50,11 +55,12 @@ class MessagesDialect:
 
     def learn(self, body: dict[str, Any], words: str) -> bool:
         """Take in why the server refused `body`; returns whether asking again, in a new body, makes sense."""
-        if "temperature" in body and "temperature" in words:
-            self._left_out.add("temperature")
-            self.refusals += (words,)
-            return True
-        return False
+        field = "temperature" if "temperature" in words else "stream" if _NO_STREAM.search(words) else None
+        if field is None or field not in body:
+            return False
+        self._left_out.add(field)
+        self.refusals += (words,)
+        return True
 
 
 def _turns(messages: tuple[Message, ...], model: str) -> list[dict[str, Any]]:
@@ -79,7 +85,7 @@ def _turns(messages: tuple[Message, ...], model: str) -> list[dict[str, Any]]:
         if message.role == "assistant":
             settle()
             blocks = _blocks(message, model)
-            waiting += [block["id"] for block in blocks if block["type"] == "tool_use"]
+            waiting += [call.id for call in message.calls]
             add("assistant", blocks)
         elif message.role == "tool":
             if message.call_id in waiting:
@@ -93,7 +99,9 @@ def _turns(messages: tuple[Message, ...], model: str) -> list[dict[str, Any]]:
 
 
 def _result(call: str, text: str, *, error: bool = False) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call, "content": joined(text).strip() or NO_OUTPUT}
+    block: dict[str, Any] = {
+        "type": "tool_result", "tool_use_id": _id(call), "content": joined(text).strip() or NO_OUTPUT,
+    }  # fmt: skip
     return block | ({"is_error": True} if error else {})
 
 
@@ -101,16 +109,30 @@ def _blocks(message: Message, model: str) -> list[dict[str, Any]]:
     """The turn's own blocks as they came, if they came from this model; else its text and calls alone."""
     kept = message.extra.get(EXTRA)
     if isinstance(kept, dict) and kept.get("model") == model and isinstance(kept.get("blocks"), list):
-        return [block for block in kept["blocks"] if not _is_empty_text(block)]
-    blocks: list[dict[str, Any]] = []
+        blocks = [block for block in kept["blocks"] if not _is_empty_text(block)]
+        if [b.get("id") for b in blocks if b.get("type") == "tool_use"] == [_id(call.id) for call in message.calls]:
+            return blocks
+    blocks = []
     if message.content.strip():
         blocks.append({"type": "text", "text": joined(message.content)})
     for call in message.calls:
         values = parse_arguments(call.arguments)
         blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": values if isinstance(values, dict) else {}}
+            {
+                "type": "tool_use",
+                "id": _id(call.id),
+                "name": _NAME.sub("_", call.name)[:64] or "unnamed",
+                "input": values if isinstance(values, dict) else {},
+            }
         )
     return blocks
+
+
+def _id(call: str) -> str:
+    """The id as this wire takes it: another provider's may hold what is refused here."""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call):
+        return call
+    return f"toolu_{hashlib.sha256(joined(call).encode()).hexdigest()[:24]}"
 
 
 def _is_empty_text(block: Any) -> bool:
@@ -172,12 +194,13 @@ class MessagesReply:
         truncated = self._stop in _CUT or self._reached_limit()
         order = sorted(self._blocks)
         raw = [self._whole(n) for n in order]
-        text = "".join(b.get("text", "") for b in raw if b.get("type") == "text")
+        text = joined("".join(_string(b.get("text")) for b in raw if b.get("type") == "text"))
         calls = tuple(self._call(n, truncated) for n in order if self._blocks[n].get("type") == "tool_use")
         if self._as_tool is not None and calls and not text.strip():  # the answer came as the one tool's input
             text, calls, raw = calls[0].arguments, (), []
         has_reasoning = any(b.get("type") in ("thinking", "redacted_thinking") for b in raw)
-        extra = {EXTRA: {"model": self._asked, "blocks": raw}} if has_reasoning and not truncated else {}
+        whole = has_reasoning and not truncated and all(call.problem is None for call in calls)
+        extra = {EXTRA: {"model": self._asked, "blocks": raw}} if whole else {}
         return Reply(
             content=text, calls=calls, truncated=truncated, finish=self._stop, model=self._model or fallback_model,
             usage=self._progress.usage(self._request, complete=True), extra=extra,
@@ -189,25 +212,28 @@ class MessagesReply:
 
     def _whole(self, n: int) -> dict[str, Any]:
         block = self._blocks[n]
-        if block.get("type") != "tool_use" or n not in self._inputs:
+        if block.get("type") != "tool_use":
             return block
-        values = parse_arguments("".join(self._inputs[n]))
+        values = parse_arguments("".join(self._inputs[n]) if n in self._inputs else block.get("input"))
         return {**block, "input": values if isinstance(values, dict) else {}}
 
     def _call(self, n: int, truncated: bool) -> Call:
         block = self._blocks[n]
         given = block.get("input")
-        text = "".join(self._inputs.get(n, ())) or (json.dumps(given, ensure_ascii=False) if given else "")
+        text = joined("".join(self._inputs.get(n, ())) or (_json(given) if given else ""))
         problem = None
         if truncated or n in self._open:
             problem = "the reply was cut off before this call was whole"
-        elif not block.get("id") or not block.get("name"):
+        name, call = _string(block.get("name")), _string(block.get("id"))
+        if problem is None and not (name and call):
             problem = "the call has no id or no name"
-        return Call(str(block.get("id") or f"call_{n}"), str(block.get("name") or ""), text, problem)
+        if call and any(self._blocks[m].get("id") == call for m in self._blocks if m < n):
+            call, problem = f"{call}_{n}", "two calls came with the same id"
+        return Call(call or f"call_{n}", name, text, problem)
 
     def _add_event(self, event: SseEvent) -> None:
         data = event.data.strip()
-        if data.startswith(":") or event.name == "ping":
+        if data.startswith(":") or data == "[DONE]" or event.name == "ping":  # proxies add the other wire's words
             return
         payload = _decoded(data)
         fault = find_fault(payload)
@@ -226,8 +252,8 @@ class MessagesReply:
             self._open.discard(_index(payload))
         elif kind == "message_delta":
             self._add_usage(payload.get("usage"))
-            stop = (payload.get("delta") or {}).get("stop_reason")
-            self._stop = stop if isinstance(stop, str) else self._stop
+            delta = payload.get("delta")
+            self._stop = _string(delta.get("stop_reason") if isinstance(delta, dict) else None) or self._stop
         elif kind == "message_stop":
             self.done = True
 
@@ -236,7 +262,7 @@ class MessagesReply:
 
     def _add_head(self, message: Any) -> None:
         if isinstance(message, dict):
-            self._model = message["model"] if isinstance(message.get("model"), str) else self._model
+            self._model = _string(message.get("model")) or self._model
             self._add_usage(message.get("usage"))
 
     def _start(self, payload: dict[str, Any]) -> None:
@@ -277,9 +303,9 @@ class MessagesReply:
             if isinstance(block, dict):
                 self._blocks[n] = block
                 self._show(block)
-                self._progress.count("" if block.get("type") == "text" else json.dumps(block))
+                self._progress.count("" if block.get("type") == "text" else _json(block))
         self._add_head(payload)
-        self._stop = payload.get("stop_reason") or "end_turn"
+        self._stop = _string(payload.get("stop_reason")) or "end_turn"
         self.done = True
 
     def _add_usage(self, usage: Any) -> None:
@@ -295,6 +321,17 @@ class MessagesReply:
 
 def _index(payload: dict[str, Any]) -> int:
     return payload["index"] if _is_count(payload.get("index")) else 0
+
+
+def _string(value: Any) -> str:
+    return joined(value) if isinstance(value, str) else ""
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "[too deeply nested"  # never valid, so never run
 
 
 def _is_count(value: Any) -> bool:

@@ -22,8 +22,12 @@ class Progress:
         """Count a piece of the reply's text and pass it on."""
         if piece:
             self.count(piece)
-            if self._on_delta is not None:
-                self._on_delta(Delta(self._attempt, piece))
+            self.show(piece)
+
+    def show(self, piece: str) -> None:
+        """Pass on text that was counted before."""
+        if piece and self._on_delta is not None:
+            self._on_delta(Delta(self._attempt, piece))
 
     def count(self, piece: str) -> None:
         """Count output that is not shown as text (call arguments, reasoning)."""

@@ -1,6 +1,7 @@
 """From what a person wrote after `--model` to a model."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,19 +50,24 @@ def open_model(
     env: Mapping[str, str],
     thinks: bool = False,
     context_tokens: int | None = None,
+    text_tools: bool = False,
 ) -> Model:
     """The model that `spec` names; nothing is sent yet.
 
-    `base_url` is the address of a compatible server, up to but without `/chat/completions` or `/messages`. `record`
-    keeps every reply in that folder; `thinks` says that replies begin with a <think> block,
-    `context_tokens` how large the model's window is. Keys are read from `env`:
-    OPENAI_API_KEY goes to OpenAI only, ANTHROPIC_API_KEY to Anthropic only, KOKUBAN_API_KEY to the server at `base_url`
-    (which may need none). Raises `ModelConfigError`, a usage error.
+    `base_url` is the address of a compatible server, up to but without `/chat/completions` or `/messages`; a spec that
+    ends in `@URL` brings its own. `record` keeps every reply in that folder; `thinks` says that replies begin with a
+    <think> block, `context_tokens` how large the model's window is, `text_tools` that a compatible (or scripted) model
+    writes its calls as text. Keys are read from `env`: OPENAI_API_KEY goes to OpenAI only, ANTHROPIC_API_KEY to
+    Anthropic only, KOKUBAN_API_KEY to the server at `base_url`, and the one that `key_variable` names to the server of
+    an `@URL` (compatible servers may need none). Raises `ModelConfigError`, a usage error.
     """
+    spec, own_url = split_address(spec)
     kind, _, rest = spec.partition(":")
     if kind not in _KINDS or not rest.strip():
         forms = ", ".join(form.removeprefix("--model ") for _, form in _WAYS)
         raise ModelConfigError(f"{spec!r} names no model; the forms are: {forms}")
+    if own_url is not None and not kind.endswith("-compatible"):
+        raise ModelConfigError(f"an address goes with openai-compatible or anthropic-compatible, not with {kind}")
     if base_url is not None and not kind.endswith("-compatible"):
         raise ModelConfigError(
             f"a base URL goes with openai-compatible:{rest} or anthropic-compatible:{rest}, not with {kind}"
@@ -78,7 +84,12 @@ def open_model(
 
         model = ScriptedModel(Path(rest))
     else:
-        model = _open_server(kind, rest, base_url, env, thinks, context_tokens)
+        variable = _KEY if own_url is None else key_variable(own_url)
+        model = _open_server(kind, rest, own_url or base_url, env, variable, thinks, context_tokens)
+    if text_tools and kind not in ("openai", "anthropic"):
+        from ._texttools import TextTools
+
+        model = TextTools(model)
     if record is None:
         return model
     from ._recording import Recorder
@@ -88,20 +99,37 @@ def open_model(
     return Recorder(model, record)
 
 
+def split_address(spec: str) -> tuple[str, str | None]:
+    """`openai-compatible:NAME@URL` as its two parts; None where no address is given."""
+    found = re.search("@https?://", spec)
+    return (spec[: found.start()], spec[found.start() + 1 :]) if found else (spec, None)
+
+
+def key_variable(url: str) -> str:
+    """The environment variable of the key for the server at an address that stands in a spec: such as
+    KOKUBAN_API_KEY_LLM_EXAMPLE_COM, so that no server is given the key of another."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        host = ""
+    return f"{_KEY}_{re.sub('[^A-Za-z0-9]+', '_', host).strip('_').upper()}"
+
+
 def _open_server(
-    kind: str, name: str, base_url: str | None, env: Mapping[str, str], thinks: bool, context_tokens: int | None
-) -> Model:
+    kind: str, name: str, base_url: str | None, env: Mapping[str, str], variable: str, thinks: bool,
+    context_tokens: int | None,
+) -> Model:  # fmt: skip
     from ._anthropic import MessagesModel  # httpx takes long to import
     from ._openai import ChatCompletionsModel
 
     shape = MessagesModel if kind.startswith("anthropic") else ChatCompletionsModel
     if kind in ("openai", "anthropic"):
-        url, variable = (_OPENAI_URL, _OPENAI_KEY) if kind == "openai" else (_ANTHROPIC_URL, _ANTHROPIC_KEY)
-        key = _key(env, variable)
+        url, needed = (_OPENAI_URL, _OPENAI_KEY) if kind == "openai" else (_ANTHROPIC_URL, _ANTHROPIC_KEY)
+        key = _key(env, needed)
         if key is None:
-            raise ModelConfigError(f"{kind}:{name} needs a key; set {variable} in the environment")
+            raise ModelConfigError(f"{kind}:{name} needs a key; set {needed} in the environment")
         return shape(
-            f"{kind}:{name}", model=name, base_url=url, key=key, key_name=variable,
+            f"{kind}:{name}", model=name, base_url=url, key=key, key_name=needed,
             limit_field="max_completion_tokens", thinks=thinks, context_tokens=context_tokens,
         )  # fmt: skip
     if not base_url:
@@ -113,7 +141,8 @@ def _open_server(
         f"{kind}:{name}",
         model=name,
         base_url=url,
-        key=_key(env, _KEY),
+        key=_key(env, variable),
+        key_name=variable,
         direct=_is_loopback(host),
         thinks=thinks,
         context_tokens=context_tokens,

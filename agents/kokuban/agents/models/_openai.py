@@ -4,6 +4,7 @@ import json
 from typing import Any, Protocol
 
 import httpx
+from msgspec.structs import replace
 
 from ._chat import ChatReply
 from ._dialect import Dialect
@@ -15,6 +16,7 @@ from ._errors import (
     ModelRefused,
     ModelUnreachable,
 )
+from ._extra import signed
 from ._faults import find_fault, model_error, wait_of
 from ._model import Progress
 from ._types import CallContext, Reply, Request
@@ -84,6 +86,11 @@ class ChatCompletionsModel:
         self._read_timeout_seconds = read_timeout_seconds
         self._client: httpx.AsyncClient | None = None
 
+    @property
+    def base_url(self) -> str:
+        """Where its server is."""
+        return self._base_url
+
     async def call(self, request: Request, context: CallContext, progress: Progress) -> Reply:
         """Make one attempt. Raises `ModelError`.
 
@@ -120,11 +127,13 @@ class ChatCompletionsModel:
             await client.aclose()
 
     async def _exchange(self, request: Request, body: dict[str, Any], progress: Progress) -> Reply:
+        try:
+            content = json.dumps(body, allow_nan=False).encode()
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ModelRefused(f"the request cannot be written as JSON: {error}", code="not_json") from error
         reply = self._read(request, progress)
         try:
-            async with self._open_client().stream(
-                "POST", f"{self._base_url}{self.path}", content=json.dumps(body, allow_nan=False).encode()
-            ) as response:
+            async with self._open_client().stream("POST", f"{self._base_url}{self.path}", content=content) as response:
                 if not response.is_success:
                     raise await self._refusal(response)
                 self._check_kind(response)
@@ -144,7 +153,8 @@ class ChatCompletionsModel:
                 raise ModelCutOff(
                     f"the model server {what} before the reply was complete ({type(error).__name__})", code="cut_off"
                 ) from error
-        return reply.reply(self._model)
+        answered = reply.reply(self._model)
+        return replace(answered, extra=signed(answered.extra, self._model))
 
     def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:

@@ -52,6 +52,11 @@ class Recorder:
         """The real model's window."""
         return self._model.context_tokens
 
+    @property
+    def base_url(self) -> str:
+        """The real model's server, '' where there is none."""
+        return str(getattr(self._model, "base_url", ""))
+
     async def call(self, request: Request, context: CallContext, progress: Progress) -> Reply:
         """The real model's reply, which is on disk when this returns.
 

@@ -41,9 +41,10 @@ async def retried(
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float],
     may_retry: Callable[[], Awaitable[bool]] | None = None,
+    patience_seconds: float | None = None,
 ) -> T:
-    """Call `attempt` (with its number, from 1) until it returns, fails for good, `may_retry` says no, or waiting would
-    pass `deadline`.
+    """Call `attempt` (with its number, from 1) until it returns, fails for good, `may_retry` says no, waiting would
+    pass `deadline`, or the server asks for a wait of more than `patience_seconds`.
 
     Raises the last attempt's `ModelError` with `attempts` set.
     """
@@ -55,6 +56,8 @@ async def retried(
         except ModelError as error:
             error.attempts = number
             if not error.retryable or number >= policy.max_attempts:
+                raise
+            if patience_seconds is not None and (error.retry_after_seconds or 0.0) > patience_seconds:
                 raise
             wait = policy.wait_seconds(number, error.retry_after_seconds, random)
             if clock() + wait >= deadline or (may_retry is not None and not await may_retry()):

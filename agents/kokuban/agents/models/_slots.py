@@ -7,7 +7,7 @@ a call with a problem, which nobody runs.
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._arguments import parse_arguments
@@ -24,6 +24,10 @@ class _Slot:
     name: str = ""
     arguments: str = ""
     problem: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+_KNOWN_FIELDS = {"id", "type", "function", "index"}
 
 
 class CallSlots:
@@ -31,6 +35,8 @@ class CallSlots:
 
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
+        self.extra: dict[str, dict[str, Any]] = {}
+        """A provider's own fields beside single calls, by the ids that `calls` gave."""
 
     def add_fragment(self, fragment: Any) -> str:
         """Take one entry of a delta's `tool_calls`; returns the text it added."""
@@ -48,17 +54,20 @@ class CallSlots:
         slots = [slot for slot in self._slots if slot.id or slot.name or slot.arguments]
         times = Counter(slot.id for slot in slots)
         calls: list[Call] = []
+        self.extra = {}
         for number, slot in enumerate(slots):
             problem = slot.problem
-            call_id = slot.id or f"{id_prefix}{number}"
+            call_id = joined(slot.id) or f"{id_prefix}{number}"
             if slot.id and times[slot.id] > 1:
                 problem = "two calls came with the same id, so their parts may be mixed up"
-                call_id = f"{slot.id}_{number}"
+                call_id = f"{joined(slot.id)}_{number}"
             if not slot.name:
                 problem = "the call names no tool"
             if truncated:
                 problem = CUT_OFF
-            calls.append(Call(call_id, slot.name, joined(slot.arguments), problem))
+            if slot.extra:
+                self.extra[call_id] = slot.extra
+            calls.append(Call(call_id, joined(slot.name), joined(slot.arguments), problem))
         return tuple(calls)
 
     def _add(self, entry: Any, *, whole: bool) -> str:
@@ -74,6 +83,7 @@ class CallSlots:
         index = index if isinstance(index, int | str) else None
         slot = self._open(index) if whole else self._slot_for(index, call_id, name, arguments)
         slot.id = slot.id or call_id
+        slot.extra |= {key: entry[key] for key in entry.keys() - _KNOWN_FIELDS if entry[key] is not None}
         if name and slot.name and name != slot.name:
             slot.problem = "parts of different calls arrived as one, so it is not clear what was asked"
         slot.name = slot.name or name

@@ -47,7 +47,7 @@ class Coding:
     changed_since_check: bool = True
 
     @classmethod
-    async def begin(cls, work: Work) -> Coding:
+    async def begin(cls, work: Work, *, check: bool = True) -> Coding:
         """Check the step's files out and see what the checks say before anything is changed."""
         start, onto = await work.start()
         folder = work.home / "checkout"
@@ -55,7 +55,8 @@ class Coding:
         context = work.surroundings(checkout=folder, home=work.home / "home", base=start, sources=await work.sources())
         whole = work.assignment.order.scope == "whole"
         coding = cls(work, context, start, onto, await work.inputs(Finding), whole)
-        await coding.check()
+        if check:
+            await coding.check()
         if coding.now.missing:
             wanted = ", ".join(coding.now.missing)
             raise StepFailed("input", f"check: {wanted} is not installed where this worker runs", retryable=False)

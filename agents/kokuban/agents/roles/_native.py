@@ -58,7 +58,7 @@ class NativeActions:
                 feedback=feedback_of(coding.work) or "none",
             )
             work = coding.work
-            window = work.meter.model.context_tokens if work.meter is not None else None
+            window = work.meter.context_tokens if work.meter is not None else None
             self._history = History(tuple(pinned), self._specs, work.max_output_tokens, window)
         asked = self._history.request()
         if not self._history.fits:
@@ -88,7 +88,8 @@ class NativeActions:
 
     async def observe(self, call: Call, observation: Observation) -> None:
         self._coding.changed_since_check = True
-        self._add(Message("tool", observation.text, call_id=call.id))
+        assert self._history is not None
+        self._history.answer(call, observation.text, failed=not observation.ok)
 
     def finished(self) -> Final | None:
         return Final(summary_of(self._ending)) if self._ending is not None else None
@@ -100,7 +101,8 @@ class NativeActions:
         coding = self._coding
         full = f"{text}\n{coding.now.report}" if coding.now.passed and not coding.acceptable else text
         if self._ending is not None:
-            self._add(Message("tool", full, call_id=self._ending.id))
+            assert self._history is not None
+            self._history.answer(self._ending, full, failed=True)
             self._ending = None
         else:
             self._add(Message("user", full))

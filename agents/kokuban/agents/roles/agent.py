@@ -126,7 +126,7 @@ class Acts:
     ) -> None:
         self._work, self._given, self._item = work, given, item
         specs = tuple(ToolSpec(t.name, t.description, dict(t.parameters)) for t in tools.specs())
-        window = work.meter.model.context_tokens if work.meter is not None else None
+        window = work.meter.context_tokens if work.meter is not None else None
         self._history = History(tuple(messages), specs, work.max_output_tokens, window)
         self._results = 0
 
@@ -155,8 +155,10 @@ class Acts:
     async def observe(self, call: Call, observation: Observation) -> None:
         # A number that is the same for every owner of the work: what is asked again must be what was asked.
         self._results += 1
-        text = framed(observation.text, f"result of {call.name}", f"{self._work.assignment.step}:{self._results}")
-        self._history.add(Message("tool", text, call_id=call.id))
+        self._history.answer(
+            call, observation.text, failed=not observation.ok,
+            origin=f"result of {call.name}", place=f"{self._work.assignment.step}:{self._results}",
+        )  # fmt: skip
 
     def finished(self) -> Final | None:
         return Final("") if self._over() else None

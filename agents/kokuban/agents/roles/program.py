@@ -6,23 +6,30 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kokuban.agents._asking import Asking
+from kokuban.agents._data import framed
 from kokuban.agents._output import Output
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.gateway import Gateway
 from kokuban.agents.roles._coding import Coding, cut
 from kokuban.agents.roles._shared import facts_of, feedback_of, scope_of
 from kokuban.agents.sandbox import Finished, run
+from kokuban.blackboard.workspace import checkout
 from kokuban.schemas import KINDS
 
 OUTPUT_CAP_BYTES = 64 * 1024
 TAIL_CHARS = 1_500
+SUMMARY_CHARS = 500
+PROMPT_CHARS = 30_000  # a variable of the environment may have 128 KiB
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 MAX_FILES, MAX_FILE_BYTES = 20, 4 * 2**20
 
 
@@ -37,37 +44,46 @@ class Program:
         self._readable = _named_by(command)
 
     async def perform(self, work: Work) -> list[Output]:
-        coding = await Coding.begin(work)
-        order, results = work.home / "order.json", work.home / "output"
-        await asyncio.to_thread(results.mkdir)
-        await asyncio.to_thread(order.write_text, json.dumps(await _order(coding), indent=2), "utf-8")
+        produces = work.assignment.order.produces
+        coding = await Coding.begin(work, check="patch" in produces)
+        results = work.home / "output"
+        files = await _files(work)
+        order = await asyncio.to_thread(_write, work.home, files, _order(coding, files))
+        given = {
+            "KOKUBAN_ORDER": str(order), "KOKUBAN_INPUT": str(work.home / "input"),
+            "KOKUBAN_SOURCES": str(work.home / "sources"), "KOKUBAN_OUTPUT": str(results),
+            "KOKUBAN_PROMPT": _prompt(coding),
+        }  # fmt: skip
+        await asyncio.to_thread(checkout, await work.sources(), work.home / "sources")
         gateway = Gateway(Asking(work, await scope_of(work)))
         async with gateway.serving():
-            done = await self._run(work, coding, order, results, gateway)
+            done = await self._run(work, coding, given, gateway)
         if gateway.broken is not None:
             raise gateway.broken
         if gateway.failure is not None:
             raise gateway.failure
+        said = _said(done, work, gateway)
         if done is None or not done.ok:
-            raise StepFailed("tool", _ended(done))
+            raise StepFailed("tool", _ended(done, said))
         coding.changed_since_check = True
-        outputs = await asyncio.to_thread(_declared, results, work.assignment.order.produces)
-        if "patch" in work.assignment.order.produces:
+        derived = tuple(dict.fromkeys(ref.digest for ref in work.assignment.order.inputs))
+        outputs = await asyncio.to_thread(_declared, results, produces, derived)
+        if "patch" in produces:
             objection = await coding.objection()
             if objection is not None:
-                raise StepFailed("no_progress", f"{objection} {coding.standing()}; it said: {_tail(done.output)}")
-            outputs.append(await coding.patch(cut(done.output.strip(), 1_000)))
+                raise StepFailed("no_progress", f"{objection} {coding.standing()}; it said: {said}")
+            outputs.append(await coding.patch(said[-SUMMARY_CHARS:]))
         if not outputs:
-            raise StepFailed("no_progress", f"the program left no output; it said: {_tail(done.output)}")
+            raise StepFailed("no_progress", f"the program left no output; it said: {said}")
         return outputs
 
-    async def _run(self, work: Work, coding: Coding, order: Path, results: Path, gateway: Gateway) -> Finished | None:
+    async def _run(self, work: Work, coding: Coding, given: dict[str, str], gateway: Gateway) -> Finished | None:
         """The program's end; None when the step was over before."""
         running = asyncio.create_task(
             run(
                 self._command, cwd=coding.context.checkout, home=work.home, timeout_seconds=max(0.1, work.seconds_left),
                 output_cap_bytes=OUTPUT_CAP_BYTES, network=True, readable=self._readable,
-                env_extra={**gateway.environment, "KOKUBAN_ORDER": str(order), "KOKUBAN_OUTPUT": str(results)},
+                env_extra={**gateway.environment, **given},
             )
         )  # fmt: skip
         over = asyncio.create_task(gateway.over.wait())
@@ -83,28 +99,93 @@ class Program:
 
 
 def _named_by(command: str) -> tuple[Path, ...]:
-    """Folders of the programs that a command names by an absolute path, with the libraries beside a `bin`: what it must
-    be able to read."""
+    """What a command must be able to read: the folders of the programs that it names by an absolute path, with the
+    libraries beside a `bin`, and the Python of a virtual environment. Of somebody's home, the temporary folder or the
+    root only the file itself."""
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
-    found = [Path(word) for word in words if word.startswith("/") and os.path.exists(word)]
-    return tuple(dict.fromkeys(p.parent.parent if p.parent.name == "bin" else p.parent for p in found))
+    found: list[Path] = []
+    for path in (Path(word) for word in words if word.startswith("/") and os.path.exists(word)):
+        above = path.parent
+        if above.name == "bin" and not _everybodys(above.parent):
+            above = above.parent
+            found += _base_of(above)
+        found.append(path if _everybodys(above) else above)
+    return tuple(path for path in dict.fromkeys(found) if not _everybodys(path))
 
 
-async def _order(coding: Coding) -> dict[str, Any]:
+def _everybodys(folder: Path) -> bool:
+    """Whether much else is in it that is none of the program's business."""
+    many = {Path("/"), Path("/home"), Path("/root"), Path("/tmp"), Path("/var/tmp"), Path.home()}
+    return folder in many or folder.parent == Path("/home") or folder == Path(tempfile.gettempdir())
+
+
+def _base_of(environment: Path) -> list[Path]:
+    """The installation that a virtual environment's Python is a link into."""
+    try:
+        lines = (environment / "pyvenv.cfg").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    homes = [Path(line.partition("=")[2].strip()) for line in lines if line.partition("=")[0].strip() == "home"]
+    return [home.parent for home in homes if home.name == "bin" and home.is_dir()]
+
+
+async def _files(work: Work) -> list[tuple[dict[str, Any], bytes]]:
+    """The order's inputs: what each is, with the name of its file, and its JSON."""
+    found = []
+    for n, ref in enumerate(work.assignment.order.inputs, 1):
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", ref.name)[:100]
+        what = {"file": f"{n:02}-{name}.{ref.kind}.json", "kind": ref.kind, "step": ref.step, "digest": ref.digest}
+        found.append((what, await work.content.raw(ref)))
+    return found
+
+
+def _write(home: Path, files: list[tuple[dict[str, Any], bytes]], order: dict[str, Any]) -> Path:
+    """The order and its inputs as files; the path of the order."""
+    (home / "output").mkdir()
+    (home / "input").mkdir()
+    for what, data in files:
+        (home / "input" / what["file"]).write_bytes(data)
+    path = home / "order.json"
+    path.write_text(json.dumps(order, indent=2), "utf-8")
+    return path
+
+
+def _prompt(coding: Coding) -> str:
+    """The order in plain words, bounded, for programs that take one text. What others wrote is marked as data."""
+    work = coding.work
+    parts = [work.assignment.order.goal, f"This is a part of: {work.spec.goal}"]
+    if "patch" in work.assignment.order.produces:
+        parts.append("Change the files in the current folder.")
+        if work.spec.checks:
+            parts.append("Without changing them, these checks have to pass:\n" + "\n".join(work.spec.checks))
+            parts.append(framed(coding.now.report, "what the checks say now", work.assignment.step))
+    else:
+        kinds = ", ".join(work.assignment.order.produces)
+        parts.append(f"Write your result to $KOKUBAN_OUTPUT/NAME.KIND.json, KIND one of: {kinds}.")
+    if coding.findings:
+        parts.append(framed(facts_of(coding.findings), "findings", work.assignment.step))
+    if feedback := feedback_of(work):
+        parts.append(framed(feedback, "earlier attempts and added facts", work.assignment.step))
+    return cut("\n\n".join(parts).replace("\0", ""), PROMPT_CHARS)
+
+
+def _order(coding: Coding, files: list[tuple[dict[str, Any], bytes]]) -> dict[str, Any]:
     """The work order as a program reads it."""
     work, order = coding.work, coding.work.assignment.order
     return {
         "task": work.assignment.task, "step": work.assignment.step, "attempt": work.assignment.attempt,
         "goal": order.goal, "whole_goal": work.spec.goal, "checks": list(work.spec.checks),
         "checks_say": coding.now.report, "findings": facts_of(coding.findings), "feedback": feedback_of(work),
-        "produces": list(order.produces), "allotment": msgspec.to_builtins(order.allotment),
+        "inputs": [what for what, _ in files], "produces": list(order.produces),
+        "schemas": {kind: msgspec.json.schema(KINDS[kind]) for kind in order.produces if kind in KINDS},
+        "allotment": msgspec.to_builtins(order.allotment),
     }  # fmt: skip
 
 
-def _declared(folder: Path, produces: tuple[str, ...]) -> list[Output]:
+def _declared(folder: Path, produces: tuple[str, ...], derived: tuple[str, ...]) -> list[Output]:
     """What stands in files NAME.KIND.json. Raises `StepFailed` for one that cannot be taken, with its name."""
     outputs: list[Output] = []
     for path in sorted(folder.iterdir())[: MAX_FILES + 1]:
@@ -121,18 +202,21 @@ def _declared(folder: Path, produces: tuple[str, ...]) -> list[Output]:
             artifact = msgspec.convert(value, KINDS[kind]) if kind in KINDS else value
         except (ValueError, RecursionError) as error:
             raise StepFailed("tool", f"output {path.name[:100]!r}: {str(error)[:300]}") from error
-        outputs.append(Output(name, artifact, of="" if kind in KINDS else kind))
+        outputs.append(Output(name, artifact, derived, of="" if kind in KINDS else kind))
     return outputs
 
 
-def _ended(done: Finished | None) -> str:
+def _ended(done: Finished | None, said: str) -> str:
     if done is None:
         return "the program went on although its step was over, and was killed"
     how = "was killed at the end of its time" if done.timed_out else f"ended with exit code {done.exit_code}"
     if done.signal is not None and not done.timed_out:
         how = f"was killed by signal {done.signal}"
-    return f"the program {how}: {_tail(done.output)}"
+    return f"the program {how}: {said}"
 
 
-def _tail(output: str) -> str:
-    return output.strip()[-TAIL_CHARS:] or "(no output)"
+def _said(done: Finished | None, work: Work, gateway: Gateway) -> str:
+    """The end of its output, where its answer or its error mostly is; without colours, our folders, and the token."""
+    text = _COLOURS.sub("", done.output if done is not None else "")
+    text = text.replace(gateway.token, "…").replace(str(work.home), "~").strip()
+    return text[-TAIL_CHARS:] or "(no output)"

@@ -89,7 +89,8 @@ def _on_finding(ref: Ref, finding: Finding, sources: Tree) -> Verdict:
 
 
 def _result(run: CheckRun, before: CheckRun | None) -> CheckResult:
-    return CheckResult(run.command[:2_000], _code(run), run.timed_out, _code(before) if before else None, run.output)
+    earlier = _code(before) if before else None
+    return CheckResult(run.command[:2_000], _code(run), run.timed_out, earlier, run.output, run.isolation)
 
 
 def _code(run: CheckRun) -> int:

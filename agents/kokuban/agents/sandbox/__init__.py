@@ -3,13 +3,13 @@
 Invariant: when `run` returns or raises, no process that the command started in its group or session is alive.
 """
 
-from kokuban.agents.sandbox._isolation import Isolation, isolation, probed
+from kokuban.agents.sandbox._isolation import Isolation, Kind, isolation, probed
 from kokuban.agents.sandbox._output import HeadTail, clip
 from kokuban.agents.sandbox._processes import SandboxError
 from kokuban.agents.sandbox._run import DEFAULT_OUTPUT_CAP_BYTES, Finished, run
 from kokuban.agents.sandbox._stabilise import stabilise
 
 __all__ = [
-    "DEFAULT_OUTPUT_CAP_BYTES", "Finished", "HeadTail", "Isolation", "SandboxError", "clip", "isolation", "probed",
-    "run", "stabilise",
+    "DEFAULT_OUTPUT_CAP_BYTES", "Finished", "HeadTail", "Isolation", "Kind", "SandboxError", "clip", "isolation",
+    "probed", "run", "stabilise",
 ]  # fmt: skip

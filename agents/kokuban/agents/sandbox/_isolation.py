@@ -21,6 +21,7 @@ from typing import Literal
 
 from kokuban.agents.sandbox._processes import SandboxError
 
+Kind = Literal["bubblewrap", "group"]
 Wish = Literal["required", "preferred", "none"]
 SETTING = "KOKUBAN_ISOLATION"
 LEFT = ".left-running"
@@ -29,6 +30,8 @@ DATA_BYTES = 4 * 2**30
 FILE_BYTES = 2**30
 PROCESSES = 4_096
 FILES = 4_096
+MEMORY_FILES_BYTES = 2**29
+"""What can be written to /tmp, and to /dev/shm, which are in memory (512 MiB each)."""
 _PROBE_SECONDS = 10
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 _SETTINGS = (
@@ -58,7 +61,7 @@ class Isolation:
     """`kind` is bubblewrap, or group: a process group of its own with limits on memory, files and time, and nothing
     else. `why` says why it is no more than that, '' otherwise."""
 
-    kind: Literal["bubblewrap", "group"]
+    kind: Kind
     why: str = ""
 
     def __str__(self) -> str:
@@ -130,8 +133,22 @@ def _namespaces(network: bool) -> list[str]:
     shared = ["--share-net"] if network else []
     return [
         "--unshare-all", *shared, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox",
-        "--tmpfs", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/var", "--dir", "/run",
+        "--tmpfs", "/", "--proc", "/proc", "--dev", "/dev", "--dir", "/var", "--dir", "/run",
+        *_bounded("/dev/shm"), "--remount-ro", "/dev", *_bounded("/tmp"),
     ]  # fmt: skip
+
+
+def _bounded(folder: str) -> list[str]:
+    """A private folder in memory. Its size can be given from bubblewrap 0.6.3 on; before, it is half of the memory."""
+    return [*(["--size", str(MEMORY_FILES_BYTES)] if _sizes_known() else []), "--tmpfs", folder]
+
+
+@functools.cache
+def _sizes_known() -> bool:
+    said = subprocess.run(
+        [_bubblewrap() or "bwrap", "--help"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False
+    )
+    return b"--size " in said.stdout + said.stderr
 
 
 def _readable(path: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kokuban.agents.sandbox import _processes
 from kokuban.agents.sandbox._environment import scrubbed
-from kokuban.agents.sandbox._isolation import LEFT, Wish, isolation, limiter, wrapped
+from kokuban.agents.sandbox._isolation import LEFT, Kind, Wish, isolation, limiter, wrapped
 from kokuban.agents.sandbox._output import HeadTail
 from kokuban.agents.sandbox._processes import SandboxError
 
@@ -52,7 +52,7 @@ class Finished:
     truncated: bool
     left_running: bool
     seconds: float
-    isolation: str = "group"
+    isolation: Kind = "group"
 
     @property
     def ok(self) -> bool:
@@ -96,9 +96,9 @@ async def run(
         mark_of_others.unlink(missing_ok=True)
         found = shutil.which(argv[0], path=environment["PATH"]) if "/" not in argv[0] else argv[0]
         if found is None or not os.path.exists(os.path.join(cwd, found)):
-            return _not_started(127, f"{argv[0]}: not found; no such command")
+            return _not_started(127, f"{argv[0]}: not found; no such command", kept_apart.kind)
         if not os.access(os.path.join(cwd, found), os.X_OK):
-            return _not_started(126, f"{argv[0]}: cannot be executed; permission denied")
+            return _not_started(126, f"{argv[0]}: cannot be executed; permission denied", kept_apart.kind)
         argv = wrapped(argv, cwd=cwd, home=home, environment=environment, network=network, more=readable)
     limit = limiter(timeout_seconds)
 
@@ -124,9 +124,9 @@ async def run(
             )
             process = await _started(starting, mark)
         except (FileNotFoundError, NotADirectoryError):
-            return _not_started(127, f"{argv[0]}: not found; no such command")
+            return _not_started(127, f"{argv[0]}: not found; no such command", kept_apart.kind)
         except PermissionError:
-            return _not_started(126, f"{argv[0]}: cannot be executed; permission denied")
+            return _not_started(126, f"{argv[0]}: cannot be executed; permission denied", kept_apart.kind)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise SandboxError(f"the command could not be started: {type(error).__name__}") from error
         output.close_write_end()
@@ -172,8 +172,8 @@ async def _started(starting: asyncio.Future[asyncio.subprocess.Process], mark: s
         raise
 
 
-def _not_started(exit_code: int, text: str) -> Finished:
-    return Finished(exit_code, None, False, text + "\n", 0, False, False, 0.0)
+def _not_started(exit_code: int, text: str, kind: Kind) -> Finished:
+    return Finished(exit_code, None, False, text + "\n", 0, False, False, 0.0, kind)
 
 
 async def _ended(process: asyncio.subprocess.Process, timeout_seconds: float) -> bool:

@@ -7,37 +7,52 @@ declaration of ours each is consequential and may not be run again, whatever its
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 import structlog
 
+from kokuban.agents.sandbox import clip
 from kokuban.agents.toolbox._file import McpServer
+from kokuban.agents.toolbox._results import text_of
 from kokuban.agents.tools import Tool, ToolContext, ToolError
+from kokuban.schemas import digest
 
 START_SECONDS = 20.0
 PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
+MAX_TOOLS = 500
+MAX_PAGES = 50
+MAX_RESULT_BYTES = 1_000_000
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV")
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
+_QUERY = re.compile(r"\?[^\s'\"<>]*")
+_TIMED_OUT, _CLOSED, _TERMINATED = 408, -32000, 32600  # what the package itself says in the name of the server
 log = structlog.get_logger("kokuban.mcp")
 
 
 class McpSource:
-    """One server. `start` it, take its `tools`, `stop` it."""
+    """One server. `start` it, take its `tools`, `stop` it. `folder`: where it is started; `timeouts`: seconds that a
+    person declared, by a tool's name here."""
 
-    def __init__(self, name: str, server: McpServer) -> None:
+    def __init__(
+        self, name: str, server: McpServer, folder: Path, timeouts: Mapping[str, float] | None = None
+    ) -> None:  # fmt: skip
         self.name = name
         self.why_not = ""
-        self._server = server
+        self._server, self._folder = server, folder
+        self._timeouts = timeouts or {}
         self._session: Any = None
         self._ready = asyncio.Event()
         self._broken = asyncio.Event()
-        self._tools: tuple[Any, ...] = ()
+        self._gone = asyncio.Event()
+        self._first: dict[str, Any] = {}
+        self._now: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -59,60 +74,102 @@ class McpSource:
     @property
     def tools(self) -> list[Tool]:
         """As they were listed at the first connection."""
-        return [self._tool(one) for one in self._tools]
+        return [self._tool(one) for one in self._first.values()]
 
     def _tool(self, listed: Any) -> Tool:
-        remote = str(listed.name)
+        remote, version = str(listed.name), _version(listed)
+        name = _NAME.sub("_", f"{self.name}_{remote}")[:64]
+        seconds = self._timeouts.get(name, self._server.timeout_seconds)
 
         async def run(context: ToolContext, values: Mapping[str, Any]) -> str:
-            return await self._call(remote, values)
+            return await self._call(remote, version, values, seconds)
 
         return Tool(
-            _NAME.sub("_", f"{self.name}_{remote}")[:64], str(listed.description or "")[:4_000],
-            dict(listed.inputSchema or {"type": "object"}), run, source=f"mcp:{self.name}",
-            timeout_seconds=self._server.timeout_seconds,
+            name, str(listed.description or "")[:4_000], dict(listed.inputSchema or {"type": "object"}), run,
+            timeout_seconds=seconds, version=version, source=f"mcp:{self.name}",
         )  # fmt: skip
 
-    async def _call(self, remote: str, values: Mapping[str, Any]) -> str:
+    async def _call(self, remote: str, version: str, values: Mapping[str, Any], seconds: float) -> str:
+        """Raises `ToolError` when it is known that nothing was done, or when the server says that it failed. Whatever
+        else is raised leaves that open."""
         try:
-            async with asyncio.timeout(min(5.0, self._server.timeout_seconds)):
+            async with asyncio.timeout(min(5.0, seconds / 2)):
                 await self._ready.wait()
         except TimeoutError:
-            raise ToolError(f"the server {self.name} cannot be reached now; nothing was done", transient=True) from None
-        try:
-            result = await self._session.call_tool(
-                remote, dict(values), read_timeout_seconds=datetime.timedelta(seconds=self._server.timeout_seconds)
+            raise self._unreachable() from None
+        if self._now.get(remote) != version:
+            raise ToolError(
+                f"{remote} of {self.name} is not the tool any more that it was; a restart takes the new one"
             )
-        except Exception:
-            self._broken.set()  # whether it was done nobody knows: not a ToolError, which says that it was not
-            raise
-        text = "\n".join(
-            part.text if getattr(part, "type", "") == "text" else f"[{getattr(part, 'type', 'something')} left out]"
-            for part in result.content
-        )
+        result = await self._asked(remote, dict(values))
+        text = clip(text_of(result), MAX_RESULT_BYTES)
         if result.isError:
             raise ToolError(text or f"{remote} failed without a word")
         return text
 
+    async def _asked(self, remote: str, values: dict[str, Any]) -> Any:
+        import anyio
+        from mcp import McpError
+        from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest
+
+        request = ClientRequest(CallToolRequest(params=CallToolRequestParams(name=remote, arguments=values)))
+        session, gone = self._session, self._gone
+        # Not `call_tool`: that judges the result by a schema of the server's, which may hang or fetch something.
+        asking = asyncio.ensure_future(session.send_request(request, CallToolResult))
+        ending = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait((asking, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise ConnectionError(f"the connection to {self.name} broke during the call")
+            return asking.result()
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._lost(session)  # it could not even be handed over
+            raise self._unreachable() from None
+        except McpError as error:
+            if error.error.code == _TERMINATED:
+                self._lost(session)
+                raise self._unreachable() from error
+            if error.error.code in (_TIMED_OUT, _CLOSED):
+                self._lost(session)
+                raise
+            said = clip(str(error.error.message), 2_000)
+            raise ToolError(f"{self.name} refused: {said}") from error
+        finally:
+            for task in (asking, ending):
+                task.cancel()
+            await asyncio.gather(asking, ending, return_exceptions=True)
+
+    def _lost(self, session: Any) -> None:
+        """Calls that follow wait for the next connection."""
+        if session is self._session:
+            self._ready.clear()
+            self._broken.set()
+
+    def _unreachable(self) -> ToolError:
+        return ToolError(f"the server {self.name} cannot be reached now; nothing was done", transient=True)
+
     async def _keep(self) -> None:
         pause = PAUSE_SECONDS
         while True:
-            self._broken.clear()
+            self._broken, self._gone = asyncio.Event(), asyncio.Event()
             try:
                 async with self._connected() as session:
                     self._session = session
-                    listed = await session.list_tools()
-                    self._tools = self._tools or tuple(listed.tools)
+                    listed = await _listed(session)
+                    self._first = self._first or listed
+                    self._now = {name: _version(one) for name, one in listed.items()}
                     self._ready.set()
+                    self.why_not = ""
                     pause = PAUSE_SECONDS
                     await self._until_broken(session)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # the transport's task group gives groups of errors
-                self.why_not = f"{type(error).__name__}: {error}"[:300]
+                self.why_not = why(error)
                 log.debug("MCP server is gone", server=self.name, error=self.why_not)
             finally:
                 self._ready.clear()
+                self._gone.set()
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
 
@@ -138,9 +195,14 @@ class McpSource:
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Any, ...]]:
         if self._server.url:
-            from mcp.client.streamable_http import streamablehttp_client
+            from mcp.client.streamable_http import streamable_http_client
 
-            async with streamablehttp_client(self._server.url, timeout=self._server.timeout_seconds) as found:
+            from kokuban.agents.toolbox._http import client
+
+            async with (
+                client(self._server.timeout_seconds) as http,
+                streamable_http_client(self._server.url, http_client=http) as found,
+            ):
                 yield found
             return
         from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -148,10 +210,46 @@ class McpSource:
         names = (*_PASSED, *self._server.environment)
         program, *arguments = self._server.command
         environment = {name: os.environ[name] for name in names if name in os.environ}
-        parameters = StdioServerParameters(command=program, args=arguments, env=environment)
+        parameters = StdioServerParameters(command=program, args=arguments, env=environment, cwd=self._folder)
         with _nowhere() as errors:
             async with stdio_client(parameters, errlog=errors) as found:
                 yield found
+
+
+async def _listed(session: Any) -> dict[str, Any]:
+    """All pages of the server's tools, by name, within bounds."""
+    found: dict[str, Any] = {}
+    cursor: str | None = None
+    seen: set[str] = set()
+    async with asyncio.timeout(START_SECONDS):
+        for _ in range(MAX_PAGES):
+            page = await session.list_tools(cursor)
+            for one in page.tools:
+                if len(found) < MAX_TOOLS:
+                    found.setdefault(str(one.name), one)
+            cursor = page.nextCursor
+            if not cursor or cursor in seen or len(found) >= MAX_TOOLS:
+                break
+            seen.add(cursor)
+    return found
+
+
+def _version(listed: Any) -> str:
+    """Of what the server says about a tool: it is another one when that changes."""
+    said = [listed.description, listed.inputSchema]
+    return digest(msgspec.json.encode(said, order="sorted")).removeprefix("sha256:")[:12]
+
+
+def why(error: BaseException) -> str:
+    """The first error of a group, without what an address may hold behind its `?`."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    said = str(error).partition("\n")[0]
+    if getattr(getattr(error, "error", None), "code", None) == _TERMINATED:
+        return "the server answered 404; is its address right?"
+    if (answer := getattr(error, "response", None)) is not None:
+        return f"the server answered {answer.status_code}"
+    return f"{type(error).__name__}: {_QUERY.sub('', said)}"[:300]
 
 
 def _nowhere() -> TextIO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 import os
@@ -21,17 +22,17 @@ log = structlog.get_logger("kokuban.tools")
 
 
 class Toolbox:
-    """`tools` may be used; `disabled` are those that may not, each with the reason. Use `Toolbox.open`."""
+    """`tools` may be used; `built_in` are those that come with Kokuban, as the file declares them; `disabled` are those
+    that may not be used, each with the reason. Use `Toolbox.open`."""
 
     def __init__(self, file: ToolboxFile, tools: Sequence[Tool]) -> None:
         self.file = file
         self.disabled: dict[str, str] = {}
-        usable = Registry(BUILT_IN_TOOLS)
+        self.built_in = tuple(self._declared(tool) for tool in BUILT_IN_TOOLS)
+        usable = Registry(self.built_in)
         found: list[Tool] = []
         for tool in tools:
-            declared = file.tool.get(tool.name)
-            given = declared.model_dump(exclude_none=True) if declared else {}
-            mended = dataclasses.replace(tool, **given)
+            mended = self._declared(tool)
             try:
                 usable.add(mended)
             except ToolError as error:  # one that cannot be used takes nothing away from the others
@@ -40,6 +41,11 @@ class Toolbox:
             else:
                 found.append(mended)
         self.tools = tuple(found)
+
+    def _declared(self, tool: Tool) -> Tool:
+        """The tool with what the file says of it."""
+        declared = self.file.tool.get(tool.name)
+        return dataclasses.replace(tool, **declared.model_dump(exclude_none=True)) if declared else tool
 
     @classmethod
     @asynccontextmanager
@@ -50,12 +56,13 @@ class Toolbox:
             file = parse_toolbox(path.read_text("utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidToolbox(f"tools: {path} cannot be read ({type(error).__name__}); name a file") from error
-        tools = [tool for module in file.python for tool in _of_module(module, path.absolute().parent)]
-        sources = [McpSource(name, server) for name, server in file.mcp.items()]
+        folder = path.absolute().parent
+        tools = [tool for module in file.python for tool in _of_module(module, folder)]
+        seconds = {name: d.timeout_seconds for name, d in file.tool.items() if d.timeout_seconds is not None}
+        sources = [McpSource(name, server, folder, seconds) for name, server in file.mcp.items()]
         try:
-            for source in sources:
-                await source.start()
-                tools += source.tools
+            await asyncio.gather(*(source.start() for source in sources))
+            tools += [tool for source in sources for tool in source.tools]
             box = cls(file, tools)
             unknown = sorted(file.tool.keys() - {tool.name for tool in (*tools, *BUILT_IN_TOOLS)})
             if unknown:

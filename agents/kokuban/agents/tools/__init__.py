@@ -14,7 +14,7 @@ from kokuban.agents.tools.code import WRITE_CODE
 from kokuban.agents.tools.fetch import FETCH_URL
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
-from kokuban.agents.tools.memory import RECALL, REMEMBER
+from kokuban.agents.tools.memory import JUDGE_MEMORY, PENDING_MEMORIES, RECALL, REMEMBER
 from kokuban.agents.tools.output import READ_OUTPUT
 from kokuban.agents.tools.person import ASK_PERSON
 from kokuban.agents.tools.sources import SEARCH_SOURCES, Passage, passages, rank
@@ -34,6 +34,8 @@ BUILT_IN_TOOLS = (
     FETCH_URL,
     REMEMBER,
     RECALL,
+    PENDING_MEMORIES,
+    JUDGE_MEMORY,
 )
 """Every tool that comes with Kokuban; a role's contract picks from these by name."""
 

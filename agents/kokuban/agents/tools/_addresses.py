@@ -4,41 +4,52 @@ from __future__ import annotations
 
 import ipaddress
 from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import urlsplit
 
 Address = IPv4Address | IPv6Address
+_NATS = 4222
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
+_UNICAST = ipaddress.ip_network("2000::/3")
 _SHARED = ipaddress.ip_network("100.64.0.0/10")
 
 
 def unwrapped(address: Address) -> Address:
-    """The IPv4 address inside a mapped, compatible, NAT64, 6to4 or Teredo one; else the address itself."""
+    """The IPv4 address inside a mapped, NAT64 or 6to4 one; else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
         return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
-    if address in _NAT64 or address in _LOCAL_NAT64 or int(address) >> 32 == 0:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
+    return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
+
+
+def place(address: str, port: int) -> str:
+    """An address and a port in the one form in which they are compared; '' for what is no address."""
+    try:
+        return f"{unwrapped(ipaddress.ip_address(address.partition('%')[0]))}:{port}"
+    except ValueError:
+        return ""
+
+
+def places(*urls: str) -> tuple[str, ...]:
+    """Host and port of servers, as `ToolContext.protected` has them."""
+    found = []
+    for url in urls:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        host, port = parts.hostname or "localhost", parts.port or _PORTS.get(parts.scheme, _NATS)
+        found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return tuple(dict.fromkeys(found))
 
 
 def is_public(text: str) -> bool:
-    """Whether a resolved address is one of the internet's. What cannot be read is not."""
+    """Whether a resolved address is one of the internet's. What cannot be read is not, nor are IPv6 addresses outside
+    of global unicast, in which other forms of IPv4 ones (Teredo, local NAT64, compatible, translated) could hide."""
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = unwrapped(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
         return False
-    inner = unwrapped(address)
-    outer_fits = address.is_global or inner is not address
-    return (
-        outer_fits
-        and inner.is_global
-        and not inner.is_multicast
-        and not inner.is_reserved
-        and not (isinstance(inner, IPv4Address) and inner in _SHARED)
-        and not (isinstance(inner, IPv6Address) and inner.is_site_local)
-    )
+    if isinstance(address, IPv6Address):
+        return address in _UNICAST and address.is_global and not address.is_reserved
+    return address.is_global and not (address.is_multicast or address.is_reserved or address in _SHARED)

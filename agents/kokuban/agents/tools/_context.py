@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kokuban.agents.tools.guard import CheckRules
 from kokuban.blackboard.workspace import Tree
+
+if TYPE_CHECKING:
+    from kokuban.blackboard.memory import Memories
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class ToolContext:
         theirs and nobody else's.
     secrets: the credentials of that principal which the present tool declared, by name.
     memory: the tenant's long-term memory, None where there is none.
+    inputs: digests of the artifacts that the step works from.
     keep: stores a result in full and returns its digest, None where results are not kept; `kept` gives it back, to the
         step that kept it alone.
     egress: hosts that a fetch may reach.
-    protected: addresses (IP:port) that no tool may reach whatever else is allowed: the bus, the model server.
+    protected: places (host:port or IP:port) that no tool may reach whatever else is allowed: the bus, the model server.
     local: addresses (IP:port) outside the internet that a fetch may reach all the same.
     """
 
@@ -50,7 +54,8 @@ class ToolContext:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     author: str = ""
     step: str = ""
-    memory: Any = None
+    memory: Memories | None = None
+    inputs: tuple[str, ...] = ()
     keep: Callable[[bytes], Awaitable[str]] | None = None
     kept: Callable[[str], Awaitable[bytes | None]] | None = None
     egress: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import inspect
 import json
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
@@ -43,9 +43,14 @@ def tool(
     def make(function: Function) -> Tool:
         called = name or function.__name__
         fields, wants_context = _fields(function, called)
-        from pydantic import ConfigDict, create_model
+        from pydantic import ConfigDict, Field, create_model
 
-        model = create_model(called, __config__=ConfigDict(extra="forbid"), **fields)
+        # The model's own names are numbers: a parameter may have any name, also one that a model uses itself.
+        numbered: dict[str, Any] = {
+            f"p{at}": (Annotated[kind, Field(alias=parameter)], default)
+            for at, (parameter, (kind, default)) in enumerate(fields.items())
+        }
+        model: Any = create_model(called, __config__=ConfigDict(extra="forbid"), **numbered)
         schema = model.model_json_schema()
         schema.pop("title", None)
         for part in schema.get("properties", {}).values():
@@ -53,18 +58,18 @@ def tool(
 
         def arguments(context: ToolContext, values: Mapping[str, Any]) -> dict[str, Any]:
             read = model.model_validate(dict(values))  # what passed the schema; nested shapes become their classes
-            given = {field: getattr(read, field) for field in model.model_fields}
+            given = {parameter: getattr(read, f"p{at}") for at, parameter in enumerate(fields)}
             return given | ({wants_context: context} if wants_context else {})
 
         if inspect.iscoroutinefunction(function):
 
             async def run(context: ToolContext, values: Mapping[str, Any]) -> str:
-                return _told(await function(**arguments(context, values)))
+                return as_text(await function(**arguments(context, values)))
 
         else:
 
             def run(context: ToolContext, values: Mapping[str, Any]) -> str:  # type: ignore[misc]
-                return _told(function(**arguments(context, values)))
+                return as_text(function(**arguments(context, values)))
 
         return Tool(
             called, inspect.cleandoc(function.__doc__ or ""), schema, run, tier, effect, timeout_seconds,
@@ -92,7 +97,8 @@ def _fields(function: Callable[..., Any], called: str) -> tuple[dict[str, Any], 
     return fields, wants_context
 
 
-def _told(result: Any) -> str:
+def as_text(result: Any) -> str:
+    """What a model is shown of a value: text as it is, anything else as JSON that every reader takes."""
     if isinstance(result, str):
         return result
     try:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
 
 from kokuban.agents.sandbox import clip
 from kokuban.agents.tools._arguments import canonical, normalised
@@ -23,6 +27,8 @@ Effect = Literal["read", "keyed", "other"]
 Run = Callable[["ToolContext", Mapping[str, Any]], Awaitable[str] | str]
 
 _INVALID_TEXT_BYTES = 2_000
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+log = structlog.get_logger("kokuban.tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +110,12 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Add a tool. Raises `ToolError`, and adds nothing, when its name is taken or its schema cannot be used: not an
-        object's schema, invalid for its draft, too large or deep, referring outside itself, or with a pattern that
-        needs backtracking. `format` is never asserted."""
+        """Add a tool. Raises `ToolError`, and adds nothing, when its name is taken or none that models can call, or its
+        schema cannot be used: not an object's schema, invalid for its draft, too large or deep, also with its
+        references followed, referring outside itself, or with a pattern that needs backtracking. `format` is never
+        asserted."""
+        if not _TOOL_NAME.fullmatch(tool.name):
+            raise ToolError(f"a tool cannot be named {tool.name[:100]!r}: use 1 to 64 of A-Z, a-z, 0-9, '_' and '-'")
         if tool.name in self._tools:
             raise ToolError(f"there is a tool named {tool.name} already")
         self._validators[tool.name] = compiled(tool.name, tool.parameters)
@@ -171,19 +180,31 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
 
 
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
-    """The text without the values of these credentials."""
-    for name, value in secrets.items():
-        if len(value) >= 4:
-            text = text.replace(value, f"[secret {name}]")
-    return text
+    """The text without the values of these credentials, also where they stand in JSON. Of two values, one of which is
+    part of the other, the longer is taken out first."""
+    forms = {
+        form: name
+        for name, value in secrets.items()
+        if len(value) >= 4
+        for form in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value)
+    }
+    if not forms:
+        return text
+    either = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    return re.sub(either, lambda found: f"[secret {forms[found[0]]}]", text)
 
 
 async def _bounded_result(text: str, tool: Tool, context: ToolContext) -> str:
-    """What the model is shown: a result that is too long is kept in full, and it is told how to read on."""
+    """What the model is shown: a result that is too long is kept in full, and it is told how to read on. One that
+    cannot be kept is cut: the call was made all the same."""
     data = text.encode("utf-8", "replace")
     if len(data) <= tool.result_cap_bytes or context.keep is None:
         return clip(text, tool.result_cap_bytes)
-    digest = await context.keep(data)
+    try:
+        digest = await context.keep(data)
+    except Exception as error:
+        log.warning("a long result could not be kept", tool=tool.name, bytes=len(data), error=type(error).__name__)
+        return clip(text, tool.result_cap_bytes)
     more = f"\n[{len(data)} bytes in all; read_output with digest {digest} and an offset shows the rest]"
     return clip(text, max(256, tool.result_cap_bytes - len(more))) + more
 

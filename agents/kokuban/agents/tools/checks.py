@@ -29,7 +29,7 @@ class CheckRun:
     left_running: bool
     output: str
     seconds: float
-    isolation: str = "group"
+    isolation: sandbox.Kind = "group"
 
     def describe(self) -> str:
         """What a model is shown: the command, how it ended, and its output."""
@@ -94,7 +94,8 @@ async def _run_checks(context: ToolContext, arguments: Mapping[str, Any]) -> str
 
 RUN_CHECKS = Tool(
     "run_checks",
-    "Run the task's checks on the files as they are now and see what they say.",
+    "Run the task's checks on the files as they are now. Returns what each says and whether it passed. "
+    "Not for commands of your own.",
     {"type": "object", "properties": {}, "additionalProperties": False},
     _run_checks,
     timeout_seconds=3_600.0,  # each check has its own, shorter time

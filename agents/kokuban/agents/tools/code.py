@@ -100,7 +100,8 @@ def _after_constants(module: ast.Module) -> int:
 
 WRITE_CODE = Tool(
     "write_code",
-    "Write a file's code: the given definitions replace those of the same name or are added, the rest stays.",
+    "Write a file's code: the given definitions replace those of the same name or are added, the rest stays. "
+    "Returns the path. Not for removing a definition.",
     {
         "type": "object",
         "additionalProperties": False,

@@ -7,29 +7,50 @@ judged, whatever the name says a moment later. The server sees the name (Host, T
 from __future__ import annotations
 
 import asyncio
-import html.parser
 import re
 import socket
+import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
-from kokuban.agents.tools._addresses import is_public
+from kokuban.agents.tools._addresses import is_public, place
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
+from kokuban.agents.tools._pages import text_of
 from kokuban.agents.tools._registry import Tool
 
 MAX_BYTES = 2_000_000
 MAX_HOPS = 5
 SECONDS = 20.0
 _TEXT = re.compile(r"(?:text/|application/(?:json|xml|[a-z0-9.+-]+\+(?:json|xml)|javascript))", re.IGNORECASE)
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,40}|[0-9a-f:.]{2,45}")
+_PORTS = {"http": 80, "https": 443}
 Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class _Target(NamedTuple):
+    """What an address names: `host` in the one form (lower case, ASCII) in which it is judged, resolved and sent."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def named(self) -> str:
+        """As the Host header says it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 async def resolve(host: str, port: int) -> list[str]:
     """Every address of a name. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError as error:  # a name that cannot be written as DNS wants it
+        raise OSError(f"{host[:200]!r} is no name") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -39,84 +60,122 @@ def allowed(host: str, egress: tuple[str, ...]) -> bool:
     return any(name.endswith(e[1:].lower()) if e.startswith("*.") else name == e.lower() for e in egress)
 
 
-async def fetch(url: str, context: ToolContext, *, resolver: Resolve = resolve) -> str:
-    """The text of a page, redirects followed. Raises `ToolError`."""
+async def fetch(
+    url: str, context: ToolContext, *, resolver: Resolve = resolve, trust: ssl.SSLContext | None = None
+) -> str:
+    """The text of a page, redirects followed. `trust` replaces the known authorities. Raises `ToolError`."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await _follow(url, context, resolver, trust)
+    except TimeoutError as error:
+        raise ToolError(f"that took more than {SECONDS:g} s and was given up", transient=True) from error
+
+
+async def _follow(url: str, context: ToolContext, resolver: Resolve, trust: ssl.SSLContext | None) -> str:
     import httpx
 
-    async with asyncio.timeout(SECONDS):
-        for _ in range(MAX_HOPS + 1):
-            parts = _checked(url, context)
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-            address = await _judged(parts.hostname or "", port, context, resolver)
-            literal = f"[{address}]" if ":" in address else address
-            target = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
-            headers = {"Host": parts.netloc, "Accept-Encoding": "identity, gzip", "User-Agent": "kokuban"}
-            timeout = httpx.Timeout(SECONDS)
-            try:
-                async with (
-                    httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client,
-                    client.stream(
-                        "GET", target, headers=headers, extensions={"sni_hostname": parts.hostname or ""}
-                    ) as answer,
-                ):
-                    if answer.is_redirect:
-                        url = urljoin(url, answer.headers.get("location", ""))
-                        continue
-                    return await _text(answer, parts)
-            except httpx.HTTPError as error:
-                busy = isinstance(error, httpx.ConnectError | httpx.ReadTimeout)
-                raise ToolError(f"{parts.hostname} cannot be read: {type(error).__name__}", transient=busy) from error
+    for _ in range(MAX_HOPS + 1):
+        target = _checked(url, context)
+        address = await _judged(target, context, resolver)
+        literal = f"[{address}]" if ":" in address else address
+        headers = {"Host": target.named, "Accept-Encoding": "gzip, identity", "User-Agent": "kokuban"}
+        try:
+            async with (
+                httpx.AsyncClient(
+                    trust_env=False, follow_redirects=False, timeout=SECONDS, verify=trust if trust else True
+                ) as client,
+                client.stream(
+                    "GET", f"{target.scheme}://{literal}:{target.port}{target.path}", headers=headers,
+                    extensions={"sni_hostname": target.host},
+                ) as answer,
+            ):  # fmt: skip
+                if not answer.has_redirect_location:
+                    return await _text(answer, target.host)
+                url = urljoin(url, answer.headers["location"])
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            passing = isinstance(error, httpx.ConnectError | httpx.ReadError)
+            raise ToolError(f"{target.host} cannot be read: {type(error).__name__}", transient=passing) from error
     raise ToolError(f"more than {MAX_HOPS} redirects; give the final address")
 
 
-def _checked(url: str, context: ToolContext) -> SplitResult:
+def _checked(url: str, context: ToolContext) -> _Target:
+    if any(ord(letter) <= 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in url):
+        raise ToolError("that is no address; give one without spaces and control characters")
     try:
         parts = urlsplit(url)
-        port = parts.port
+        host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise ToolError("that is no address; give one such as https://example.org/page") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in _PORTS or not host:
         raise ToolError("only http and https addresses can be fetched")
-    if parts.username is not None or parts.password is not None:
+    if "@" in parts.netloc:
         raise ToolError("an address with a user or password is not fetched; leave that out")
-    if port == 0 or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
-        raise ToolError("that is no address; give one without spaces and control characters")
-    if not allowed(parts.hostname, context.egress):
+    host = _ascii(host)
+    if port == 0 or not _HOST.fullmatch(host):
+        raise ToolError("that is no address; give one such as https://example.org/page")
+    if not allowed(host, context.egress):
         known = ", ".join(context.egress) or "none"
-        raise ToolError(f"the policy lets no fetch reach {parts.hostname[:200]}; hosts it names: {known}")
-    return parts
+        raise ToolError(f"the policy lets no fetch reach {host}; hosts it names: {known}")
+    path = parts._replace(scheme="", netloc="", fragment="").geturl().lstrip("/")
+    return _Target(parts.scheme, host, port or _PORTS[parts.scheme], f"/{path}")
 
 
-async def _judged(host: str, port: int, context: ToolContext, resolver: Resolve) -> str:
+def _ascii(host: str) -> str:
+    """A name as DNS and certificates have it; '' for what can be none."""
+    try:
+        return host.rstrip(".").encode("ascii" if host.isascii() else "idna").decode().lower()
+    except UnicodeError:
+        return ""
+
+
+async def _judged(target: _Target, context: ToolContext, resolver: Resolve) -> str:
     """The address to connect to; every address of the name must be fit."""
     try:
-        addresses = await resolver(host, port)
+        addresses = await resolver(target.host, target.port)
     except OSError as error:
-        raise ToolError(f"{host[:200]} has no address", transient=True) from error
+        raise ToolError(f"{target.host} has no address", transient=True) from error
     if not addresses:
-        raise ToolError(f"{host[:200]} has no address")
+        raise ToolError(f"{target.host} has no address")
+    guarded = await _guarded(target, context, resolver)
+    local = {place(*_split(entry)) for entry in context.local}
     for address in addresses:
-        here = f"{address}:{port}"
-        if here in context.protected or not (is_public(address) or here in context.local):
-            raise ToolError(f"{host[:200]} leads to an address that is not of the internet; it is not fetched")
+        here = place(address, target.port)
+        if here in guarded or not (is_public(address) or (here and here in local)):
+            raise ToolError(f"{target.host} leads to an address that is not of the internet; it is not fetched")
     return addresses[0]
 
 
-async def _text(answer: Any, parts: SplitResult) -> str:
+async def _guarded(target: _Target, context: ToolContext, resolver: Resolve) -> set[str]:
+    """The protected places of the target's port, by address. One whose name is asked for stands for whatever that name
+    leads to at this moment."""
+    found: set[str] = set()
+    for host, port in map(_split, context.protected):
+        if port != target.port:
+            continue
+        if host == target.host:
+            raise ToolError(f"{host}:{port} belongs to this system; it is not fetched")
+        try:
+            found |= {place(address, port) for address in ([host] if place(host, port) else await resolver(host, port))}
+        except OSError as error:
+            # What cannot be compared is not allowed.
+            raise ToolError(f"{target.host} cannot be told from {host} now", transient=True) from error
+    return found
+
+
+def _split(entry: str) -> tuple[str, int]:
+    host, _, port = entry.rpartition(":")
+    return host.strip("[]").lower(), int(port)
+
+
+async def _text(answer: Any, host: str) -> str:
     kind = answer.headers.get("content-type", "text/plain")
     if answer.status_code >= 400:
         passing = answer.status_code in (429, 502, 503, 504)
-        raise ToolError(f"{parts.hostname} answered {answer.status_code}", transient=passing)
+        raise ToolError(f"{host} answered {answer.status_code}", transient=passing)
     if not _TEXT.match(kind):
         raise ToolError(f"that is {kind.partition(';')[0][:80]}, and only text can be shown")
     body, cut = await _body(answer)
-    charset = re.search(r"charset=([\w-]+)", kind)
-    try:
-        text = body.decode(charset[1] if charset else "utf-8", "replace")
-    except LookupError:
-        text = body.decode("utf-8", "replace")
-    if "html" in kind.lower():
-        text = readable(text)
+    text = await asyncio.to_thread(text_of, body, kind)
     return f"{text}\n[cut after {MAX_BYTES:,} bytes]" if cut else text
 
 
@@ -135,41 +194,6 @@ async def _body(answer: Any) -> tuple[bytes, bool]:
         if len(body) > MAX_BYTES:
             return bytes(body[:MAX_BYTES]), True
     return bytes(body), False
-
-
-class _Words(html.parser.HTMLParser):
-    """The words of a page: no scripts, no styles, a line for each block."""
-
-    _BLOCKS = frozenset({"p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"})
-    _SILENT = frozenset({"script", "style", "template", "noscript", "svg"})
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._silent = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._silent += tag in self._SILENT
-        if tag in self._BLOCKS:
-            self.parts.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._silent = max(0, self._silent - (tag in self._SILENT))
-        if tag in self._BLOCKS:
-            self.parts.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self.parts.append(data)
-
-
-def readable(page: str) -> str:
-    """An HTML page as plain text."""
-    words = _Words()
-    words.feed(page)
-    words.close()
-    lines = (" ".join(line.split()) for line in "".join(words.parts).splitlines())
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 async def _fetch_url(context: ToolContext, arguments: Mapping[str, Any]) -> str:

@@ -188,7 +188,7 @@ def text_of(path: str, file: File) -> str:
 
 LIST_FILES = Tool(
     "list_files",
-    "List the files of the workspace with their sizes.",
+    "List the files of the workspace. Returns a path and a size a line. Not for looking into files.",
     _parameters(folder=_FOLDER),
     _list_files,
     tier="read",
@@ -196,7 +196,7 @@ LIST_FILES = Tool(
 )
 READ_FILE = Tool(
     "read_file",
-    "Read a text file, or a page of it.",
+    "Read a text file, or a page of it. Returns its lines and which they are. Not for finding where a text stands.",
     _parameters(
         ("path",),
         path=_PATH,
@@ -209,15 +209,21 @@ READ_FILE = Tool(
 )
 SEARCH_FILES = Tool(
     "search_files",
-    "Find the lines of the workspace's files that contain a text, exactly as written.",
-    _parameters(("text",), text={"type": "string", "minLength": 1, "maxLength": 500}, folder=_FOLDER),
+    "Find the lines of the workspace's files that contain a text, exactly as written. Returns path, number and line of "
+    "each. Not for patterns, and not for the task's sources.",
+    _parameters(
+        ("text",),
+        text={"type": "string", "minLength": 1, "maxLength": 500, "description": "A piece of one line"},
+        folder=_FOLDER,
+    ),
     _search_files,
     tier="read",
     effect="read",
 )
 WRITE_FILE = Tool(
     "write_file",
-    "Write a whole file: a new one, or in place of the old one.",
+    "Write a whole file: a new one, or in place of the old one. Returns how many lines it has now. "
+    "Not for a small change of a long file: use edit_file.",
     _parameters(("path", "content"), path=_PATH, content={"type": "string", "description": "The file's whole text"}),
     _write_file,
     tier="write",
@@ -226,7 +232,8 @@ WRITE_FILE = Tool(
 )
 EDIT_FILE = Tool(
     "edit_file",
-    "Replace one piece of text in a file. old must stand in the file exactly once.",
+    "Replace one piece of text in a file. old must stand in the file exactly once. Returns the line of the change. "
+    "Not for new files: use write_file.",
     _parameters(
         ("path", "old", "new"),
         path=_PATH,
@@ -240,6 +247,11 @@ EDIT_FILE = Tool(
     on_files=True,
 )
 DELETE_FILE = Tool(
-    "delete_file", "Delete a file.", _parameters(("path",), path=_PATH), _delete_file, tier="write", effect="keyed",
+    "delete_file",
+    "Delete a file. Returns its path. Not for folders, and not for emptying a file.",
+    _parameters(("path",), path=_PATH),
+    _delete_file,
+    tier="write",
+    effect="keyed",
     on_files=True,
-)  # fmt: skip
+)

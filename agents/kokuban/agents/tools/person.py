@@ -16,7 +16,8 @@ def _ask_person(context: ToolContext, arguments: Mapping[str, Any]) -> str:
 
 ASK_PERSON = Tool(
     "ask_person",
-    "Ask a person what only people can answer, and get their answer. It may take long: ask for all you need at once.",
+    "Ask a person what only people can answer. Returns their answer. It may take long: ask for all you need at once. "
+    "Not for what can be read or looked up.",
     {
         "type": "object",
         "additionalProperties": False,

@@ -95,7 +95,8 @@ def _search_sources(context: ToolContext, arguments: Mapping[str, Any]) -> str:
 
 SEARCH_SOURCES = Tool(
     "search_sources",
-    "Find the passages of the task's sources that fit a question, word for word and with their place.",
+    "Find the passages of the task's sources that fit a question. Returns them word for word and with their place. "
+    "Not for files of the workspace.",
     {
         "type": "object",
         "properties": {

@@ -111,12 +111,13 @@ def _person(name: str) -> tuple[str, ...]:
     return (
         subjects.gate_vote("*", "*", "*", name),
         subjects.control("*", name, "*"),
-        subjects.memory("*", "*", "judged"),
+        *(subjects.memory("*", "*", word, f"person-{name}") for word in ("proposed", "judged")),
+        subjects.memory("*", "*", "forgotten"),
     )
 
 
 def _client() -> tuple[str, ...]:
-    own = (subjects.memory("*", "*", "proposed"), subjects.memory("*", "*", "forgotten"))
+    own = (subjects.memory("*", "*", "proposed", f"person-{PERSON}"), subjects.memory("*", "*", "forgotten"))
     return (subjects.spec("*"), subjects.control("*", PERSON, "*"), *own, *PAYLOAD_SUBJECTS)
 
 
@@ -131,7 +132,11 @@ def _role(contract: Contract) -> tuple[str, ...]:
     return (
         subjects.register("*", role, "*"),
         subjects.journal("*", role, "*"),
-        subjects.memory("*", "*", "proposed"),
+        # Who judges the others' work may judge what they propose to remember.
+        *(
+            subjects.memory("*", "*", word, f"role-{role}")
+            for word in ("proposed", *(("judged",) if "verdict" in contract.produces else ()))
+        ),
         *(_artifact(role, kind) for kind in contract.produces),
         *PAYLOAD_SUBJECTS,
         subjects.endpoint("*"),
@@ -159,6 +164,7 @@ def _supervisor() -> tuple[str, ...]:
         subjects.ending("*"),
         subjects.final("*"),
         subjects.buried("*"),
+        subjects.memory("*", "*", "forgotten"),
         "kb.ctl.>",
         f"{subjects.ANNOUNCEMENTS}.>",
         "$O.>",

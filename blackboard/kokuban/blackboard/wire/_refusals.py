@@ -35,6 +35,10 @@ def who_may(subject: str) -> str:
             return f"approver-{person}"
         case ["kb", "task", _, "control", person, _]:
             return f"approver-{person}, or client where that is its person"
+        case ["kb", "mem", _, _, "judged", *_]:
+            return "an approver, in their own name, or a role that judges"
+        case ["kb", "mem", *_]:
+            return "whoever it is written in the name of"
         case ["kb", "ctl", "limits"] | ["kb", "ctl", "kind" | "role", *_] | ["kc", "limits", _]:
             return "admin"
         case ["kb", *_]:

@@ -58,7 +58,7 @@ class Bench:
         from kokuban.schemas.contracts import builtin_crew
 
         async with AsyncExitStack() as stack:
-            meter = Meter(choice.open(), prices=choice.prices())
+            meter = choice.meter()
             stack.push_async_callback(meter.aclose)
             server = await stack.enter_async_context(EmbeddedServer(folder, protected=True))
             async with await Bus.connect(server.url, credentials=server.credential("supervisor")) as bus:

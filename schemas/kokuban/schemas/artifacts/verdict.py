@@ -11,13 +11,15 @@ from kokuban.schemas.records import Ref
 
 
 class CheckResult(Wire, frozen=True):
-    """One check, really run: `before` is its exit code on the unchanged tree where that was needed to judge."""
+    """One check, really run: `before` is its exit code on the unchanged tree where that was needed to judge.
+    `isolation`: what kept it apart from the machine; '' in verdicts that do not say."""
 
     command: ShortText
     exit_code: Annotated[int, Meta(ge=-255, le=255)]
     timed_out: bool = False
     before: Annotated[int, Meta(ge=-255, le=255)] | None = None
     output: Annotated[str, Meta(max_length=16_384)] = ""
+    isolation: Literal["", "bubblewrap", "group"] = ""
 
 
 class Verdict(Wire, frozen=True):
