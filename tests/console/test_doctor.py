@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.nats_server import NatsServer
-
 from kokuban.agents.sandbox import probed
+from support.nats_server import NatsServer
 
 Here = Callable[..., Any]
 

@@ -143,14 +143,18 @@ asyncio.run(say())
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to become nobody")
 def test_an_unprivileged_user_has_it_too(tmp_path: Path) -> None:
     python = "/usr/bin/python3"
-    known = subprocess.run([python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=False)
+    known = subprocess.run(
+        [python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=False
+    )
     if known.stdout.strip() != b"True":
         pytest.skip("needs a Python 3.11 that everybody may read")
     nobody = pwd.getpwnam("nobody")
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     own = tmp_path / "own"
-    shutil.copytree(Path(sandbox.__file__).parents[2], tmp_path / "kokuban", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(sandbox.__file__).parents[2], tmp_path / "kokuban", ignore=shutil.ignore_patterns("__pycache__")
+    )
     own.mkdir()
     os.chown(own, nobody.pw_uid, nobody.pw_gid)
     command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", python, "-c"]

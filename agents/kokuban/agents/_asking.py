@@ -36,6 +36,8 @@ class Asking:
     work: Work
     scope: dict[str, Any] = field(default_factory=dict)
     standing: Callable[[], str] = lambda: ""
+    prompt: str = ""
+    """The version of the prompt file that the requests are made of; stands in the journal with each call."""
     _asked: Counter[str] = field(default_factory=Counter)
     _turn: int = 0
 
@@ -49,9 +51,7 @@ class Asking:
         worst = tokens_in + request.max_output_tokens
         price = meter.worst(tokens_in, request.max_output_tokens)
         seen = fingerprint(msgspec.to_builtins(request))
-        opening = Opens(
-            work.tape.next_call, "model", arguments=describe(seen), reserved_tokens=worst, reserved_micros=price or 0
-        )
+        opening = replace(self.opening(request), reserved_tokens=worst, reserved_micros=price or 0)
         if not work.tape.holds(opening):
             await self.reserve(worst, price)
         if work.seconds_left <= 0:
@@ -113,6 +113,11 @@ class Asking:
             reply = replace(reply, calls=tuple(replace(c, problem=c.problem or CUT_OFF) for c in reply.calls))
         work.ledger.settle(played.usage)
         return reply
+
+    def opening(self, request: Request) -> Opens:
+        """What the journal says of this request when it is the next call, without what is reserved for it."""
+        seen = fingerprint(msgspec.to_builtins(request))
+        return Opens(self.work.tape.next_call, "model", arguments=describe(seen), prompt=self.prompt)
 
     async def reserve(self, worst: int, price: int | None) -> None:
         """Take room for one model turn; ask for more where there is none. Raises `StepFailed`."""

@@ -16,6 +16,7 @@ from kokuban.blackboard.wire import Bus, Conflict, Fence, NoAnswer, Written, cra
 from kokuban.schemas import (
     Allotment,
     Claimed,
+    Critique,
     Done,
     Failed,
     Gate,
@@ -199,6 +200,20 @@ class Owner:
                 if line is not None:
                     found.append((stored.seq, line))
         return [line for _, line in sorted(found, key=lambda one: one[0])]
+
+    async def records(self, *of: str) -> list[tuple[int, Record]]:
+        """All records of some of this step's subjects, which may have wildcards, with their sequences, oldest first.
+        Raises `BusError`."""
+        found: list[tuple[int, Record]] = []
+        for subject in of:
+            for stored in await self._bus.patiently(lambda subject=subject: self._bus.history(subject)):  # type: ignore[misc]
+                found.append((stored.seq, open_record(stored.data)))
+        return sorted(found, key=lambda one: one[0])
+
+    async def criticise(self, critique: Critique) -> None:
+        """Store a critique of an earlier attempt at this step, for the attempts to come. Raises `Fenced`, `BusError`
+        (unknown)."""
+        await self._store(Output(self.assignment.step, critique), encode(critique), "model")
 
     async def order_at(self, seq: int) -> WorkOrder | None:
         """The order at this sequence, None when it is gone."""

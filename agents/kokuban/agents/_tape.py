@@ -134,6 +134,11 @@ class Tape:
         known = self._settled.get(self.next_call)
         return known is not None and same_call(known[0], description)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether an earlier owner settled a call at the place of the next one, this or another."""
+        return self.next_call in self._settled
+
     async def call(
         self,
         opens: Callable[[int], Opens],

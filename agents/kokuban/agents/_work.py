@@ -45,7 +45,8 @@ class Work:
     """One attempt at a step. `home` is a folder of its own that is removed afterwards; `deadline` an instant of the
     monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
     `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools,
-    `memory` what the tenant's teams remember, `protected` the places (host:port) that no tool may reach."""
+    `memory` what the tenant's teams remember, `protected` the places (host:port) that no tool may reach,
+    `critiques` what was written about earlier attempts at this step (`_reflection`)."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -65,6 +66,7 @@ class Work:
     protected: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda text: None
     kept_outputs: set[str] = field(default_factory=set)
+    critiques: tuple[str, ...] = ()
 
     @property
     def seconds_left(self) -> float:

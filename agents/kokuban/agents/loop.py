@@ -58,7 +58,8 @@ class Dialog(Protocol):
 
 @dataclass
 class Loop:
-    """One step's loop. `tools` are those that the role's contract allows; none for a role that only answers."""
+    """One step's loop. `tools` are those that the role's contract allows; none for a role that only answers. `prompt` is
+    the version of the prompt file that the dialog goes by."""
 
     work: Work
     dialog: Dialog
@@ -66,9 +67,10 @@ class Loop:
     context: ToolContext | None = None
     scope: dict[str, Any] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    prompt: str = ""
 
     def __post_init__(self) -> None:
-        self._asking = Asking(self.work, self.scope, lambda: self.dialog.standing())
+        self._asking = Asking(self.work, self.scope, lambda: self.dialog.standing(), self.prompt)
         self._acting = Acting(self.work, self._asking, self.tools, self.context, self.machine)
 
     async def run(self) -> Any:

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from kokuban.agents._failure import failure_of
 from kokuban.agents._orders import differences, is_newer, read_order, why_unfit
 from kokuban.agents._owner import Assignment, Fenced, Owner, claim
+from kokuban.agents._reflection import reflect
 from kokuban.agents._tape import Parked, Tape
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
@@ -92,6 +93,8 @@ class Worker:
         self._embeddings = embeddings
         self._shelves: dict[str, Shelf] = {}
         self._clock = clock
+        named = ("native_prompt_version",) if native_tools else ()
+        self._prompt = next((str(v) for n in (*named, "prompt_version") if (v := getattr(role, n, None))), "")
         self._policy = meter.prices.version if meter is not None and contract.model else None
         self._content = Content(bus, Payloads(bus))
         self._held: dict[str, Delivery] = {}
@@ -224,7 +227,9 @@ class Worker:
         a reservation, and what that must be is not known yet."""
         order = assignment.order
         opens = self._contract.model and not order.resumes and not order.budgeted
-        return Opens(1, "model", reserved_tokens=FIRST_CALL_TOKENS) if opens else None
+        if not opens or (self._contract.reflects and order.feedback):  # the first call is no call of the role's prompt
+            return None
+        return Opens(1, "model", reserved_tokens=FIRST_CALL_TOKENS, prompt=self._prompt)
 
     # ------------------------------------------------------------------ owning a step
 
@@ -288,10 +293,11 @@ class Worker:
                 say=self._speaker(at),
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
+                work.critiques = await reflect(owner, work) if self._contract.reflects else ()
                 outputs = await self._role.perform(work)
             tape.check()
             trust = "model" if self._contract.model else "system"
-            await owner.done(outputs, tape.last(), trust, getattr(self._role, "prompt_version", None))
+            await owner.done(outputs, tape.last(), trust, self._prompt or None)
             steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
         except Fenced:
             raise

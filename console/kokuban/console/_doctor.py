@@ -11,7 +11,6 @@ import click
 from kokuban.console._options import credentials_of, json_option, nats_option
 from kokuban.console._terminal import json_line, put
 
-
 _CONNECT_SECONDS = 5
 
 

@@ -64,7 +64,17 @@ class Contract(BaseModel):
         default=(), description="Models to ask, the first that works; none: the worker's."
     )
     shape: Literal["react", "plan-execute", "workflow"] = Field(default="workflow", description="How its loop runs.")
+    reflect: bool | None = Field(
+        default=None, strict=True,
+        description="Whether an attempt after one that did not count begins with the model's critique of that one; "
+        "none: yes for react and plan-execute.",
+    )  # fmt: skip
     limits: Limits = Limits()
+
+    @property
+    def reflects(self) -> bool:
+        """Whether a new attempt begins with a critique of the last one, written by the role's model."""
+        return self.model and (self.shape != "workflow" if self.reflect is None else self.reflect)
 
     @model_validator(mode="after")
     def _sound(self, info: ValidationInfo) -> Contract:

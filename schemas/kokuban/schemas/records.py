@@ -166,6 +166,7 @@ class Opens(Wire, frozen=True):
     gate: Token | None = None  # the approval that this call uses up
     effect: Literal["", "read", "keyed", "other"] = ""  # of a tool: whether it may be made again
     ruling: Annotated[str, Meta(max_length=200, description="What the policy decided: outcome, rule, version.")] = ""
+    prompt: Annotated[str, Meta(max_length=128, description="Of a model call: the prompt file and its version.")] = ""
 
 
 class Settles(Wire, frozen=True):

@@ -82,7 +82,8 @@ def journal(task: str, role: str, step: str) -> str:
     return f"kb.task.{task}.journal.{role}.{step}"
 
 
-def artifact(task: str, role: str, kind: str, name: str, fence: int) -> str:
+def artifact(task: str, role: str, kind: str, name: str, fence: int | str) -> str:
+    """`fence` may be `*`, to read what several owners stored."""
     return f"kb.task.{task}.artifact.{role}.{kind}.{name}.{fence}"
 
 

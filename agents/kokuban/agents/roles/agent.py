@@ -74,9 +74,10 @@ class Agent:
         messages = self._prompt.fill(task=task)
         scope = await scope_of(work)
         if self._shape == "plan-execute":
-            await _by_list(work, messages, tools, context, given, scope)
+            await _by_list(work, self._prompt, messages, tools, context, given, scope)
         else:
-            await Loop(work, Acts(work, messages, tools, given), tools, context, scope).run()
+            acts = Acts(work, messages, tools, given)
+            await Loop(work, acts, tools, context, scope, prompt=self.prompt_version).run()
         return given.outputs()
 
 

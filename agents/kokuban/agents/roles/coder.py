@@ -17,10 +17,13 @@ class Coder:
     tools are those that the role's contract names."""
 
     prompt_version = prompt("coder").version
+    native_prompt_version = prompt("coder-tools").version
 
     async def perform(self, work: Work) -> list[Output]:
         coding = await Coding.begin(work)
         tools = work.registry()
         dialog = (NativeActions if work.native_tools else Writing)(coding, tools)
-        summary = await Loop(work, dialog, tools, coding.context, await scope_of(work)).run()
+        version = self.native_prompt_version if work.native_tools else self.prompt_version
+        scope = await scope_of(work)
+        summary = await Loop(work, dialog, tools, coding.context, scope, prompt=version).run()
         return [await coding.patch(str(summary))]

@@ -50,7 +50,7 @@ class Planner:
             return f"The plan is refused:\n{listed}\nAnswer with the whole plan, mended."
 
         dialog = Answer("plan", messages, _schema(team), judge, accepts=_ACCEPTS, too_large=_too_large)
-        value = await Loop(work, dialog, scope=await scope_of(work)).run()
+        value = await Loop(work, dialog, scope=await scope_of(work), prompt=self.prompt_version).run()
         return [Output("plan", _plan(value))]
 
 

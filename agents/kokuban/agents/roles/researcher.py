@@ -53,7 +53,7 @@ class Researcher:
             return f"Refused:\n{listed}\nAnswer with all findings, mended."
 
         dialog = Answer("findings", messages, _schema(sorted({p.source for p in found})), judge)
-        value = await Loop(work, dialog, scope=await scope_of(work)).run()
+        value = await Loop(work, dialog, scope=await scope_of(work), prompt=self.prompt_version).run()
         cited = [(f["statement"], cite(sources, f["source"], f["quote"])) for f in value["findings"]]
         findings = [Finding(statement, (citation,)) for statement, citation in cited if citation is not None]
         return [Output(f"finding-{i}", finding) for i, finding in enumerate(dict.fromkeys(findings), 1)]

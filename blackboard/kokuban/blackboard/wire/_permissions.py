@@ -138,6 +138,7 @@ def _role(contract: Contract) -> tuple[str, ...]:
             for word in ("proposed", *(("judged",) if "verdict" in contract.produces else ()))
         ),
         *(_artifact(role, kind) for kind in contract.produces),
+        *((_artifact(role, "critique"),) if contract.reflects and "critique" not in contract.produces else ()),
         *PAYLOAD_SUBJECTS,
         subjects.endpoint("*"),
         subjects.heartbeat(role, "*"),
