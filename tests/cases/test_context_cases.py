@@ -12,7 +12,7 @@ import pytest
 from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Loop
 from kokuban.agents.models import CallContext, Message, Meter, ModelOverflow, Reply, Request
-from kokuban.agents.roles.agent import Acts, Given
+from kokuban.agents.roles._acts import Acts, Given
 from kokuban.agents.tools import Tool, ToolContext
 from kokuban.blackboard.wire import Bus
 from support.bench import OBJECT, Bench, Benches, Says, call, says

@@ -58,8 +58,8 @@ class Dialog(Protocol):
 
 @dataclass
 class Loop:
-    """One step's loop. `tools` are those that the role's contract allows; none for a role that only answers. `prompt` is
-    the version of the prompt file that the dialog goes by."""
+    """One step's loop. `tools` are those that the role's contract allows; none for a role that only answers. `prompt`
+    is the version of the prompt file that the dialog goes by."""
 
     work: Work
     dialog: Dialog

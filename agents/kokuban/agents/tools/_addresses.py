@@ -20,7 +20,7 @@ def unwrapped(address: Address) -> Address:
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
-    if False:
+    if address.sixtofour is not None:
         return address.sixtofour
     return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
 

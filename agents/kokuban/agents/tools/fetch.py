@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from kokuban.agents.sandbox import clip
 from kokuban.agents.tools._addresses import is_public, place
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
@@ -24,6 +25,7 @@ from kokuban.agents.tools._registry import Tool
 MAX_BYTES = 2_000_000
 MAX_HOPS = 5
 SECONDS = 20.0
+_NAMED_BYTES = 400
 _TEXT = re.compile(r"(?:text/|application/(?:json|xml|[a-z0-9.+-]+\+(?:json|xml)|javascript))", re.IGNORECASE)
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,40}|[0-9a-f:.]{2,45}")
 _PORTS = {"http": 80, "https": 443}
@@ -114,7 +116,7 @@ def _checked(url: str, context: ToolContext) -> _Target:
     if port == 0 or not _HOST.fullmatch(host):
         raise ToolError("that is no address; give one such as https://example.org/page")
     if not allowed(host, context.egress):
-        known = ", ".join(context.egress) or "none"
+        known = clip(", ".join(context.egress), _NAMED_BYTES) or "none"
         raise ToolError(f"the policy lets no fetch reach {host}; hosts it names: {known}")
     path = parts._replace(scheme="", netloc="", fragment="").geturl().lstrip("/")
     return _Target(parts.scheme, host, port or _PORTS[parts.scheme], f"/{path}")
