@@ -65,7 +65,10 @@ D1, D2 = digest(b"one"), digest(b"two")
 RAW = msgspec.Raw(b'{"a":[1,2.5,"\xc3\xa9"]}')
 REF = Ref("write", "patch", "change", D1, 7)
 USAGE = Usage(10, 20, 1, 2, True, 700, 9)
-OPENS = Opens(2, "tool", "read_file", RAW, "key-1", 500, 60, "g-1", "keyed", "allow by reads (policy 1)")
+OPENS = Opens(
+    2, "tool", "read_file", RAW, "key-1", 500, 60, "g-1", "keyed", "allow by reads (policy 1)", "coder@0123456789ab",
+    "undone",
+)  # fmt: skip
 SETTLES = Settles(1, USAGE, RAW)
 BUDGET = Budget(10, 20, 30_000, 40_000, 500)
 ALLOTMENT = Allotment(1, 2, 3, 4, 5)
@@ -87,7 +90,7 @@ SAMPLES: dict[str, Wire] = {
     "plan": Plan((PlanStep("a", "coder", "go"), PlanStep("b", "researcher", "look", ("a",), True))),
     "finding": Finding("it is so", (Citation("notes.md", 1, 3, "so it is", D1),)),
     "patch": Patch(D1, D2, (CHANGE,), "+text", (D1,), "a summary"),
-    "verdict": Verdict(REF, True, "part", True, D2, (CheckResult("true", 1, True, 0, "out"),), ("because",)),
+    "verdict": Verdict(REF, True, "part", True, D2, (CheckResult("true", 1, True, 0, "out", "group"),), ("because",)),
     "critique": Critique(REF, "look again"),
     "deliverable": Deliverable(D1, D2, (CHANGE,), "+", "# Report", (Part("a/b.py", (REF,)),), (REF,), True),
     "step.order": WorkOrder(

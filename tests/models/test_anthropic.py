@@ -252,3 +252,11 @@ async def test_an_option_that_the_server_refuses_is_left_out_from_then_on() -> N
         assert (await model.call(request(), CONTEXT, Progress())).content == "x"
         await model.aclose()
     assert ["temperature" in body for body in server.bodies] == [True, False]
+
+
+async def test_a_turn_with_a_block_of_no_kind_is_kept_as_its_text_and_calls_alone() -> None:
+    thought = block(1, {"type": "redacted_thinking", "data": "D"})
+    sound = await ask(stream(start(), text(0, "so"), thought, end()))
+    assert [kept["type"] for kept in sound.extra[EXTRA]["blocks"]] == ["text", "redacted_thinking"]
+    broken = await ask(stream(start(), text(0, "so"), thought, block(2, {"text": "x"}), end()))
+    assert (broken.content, broken.extra) == ("so", {})

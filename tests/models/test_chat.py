@@ -312,7 +312,7 @@ def test_content_may_be_text_or_parts(content: Any) -> None:
 
 
 def test_reasoning_parts_are_not_content() -> None:
-    parts = [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "text"}]
+    parts = [{"type": "thinking", "text": "hm"}, {"type": [], "text": "?"}, {"type": "text", "text": "text"}]
     assert assemble(delta(parts, finish="stop")).content == "text"
 
 

@@ -17,7 +17,9 @@ from kokuban.agents._repeats import Repeats
 from kokuban.agents._tape import InDoubt, describe, named
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import Call, Problem, parse_arguments
+from kokuban.agents.sandbox import clip
 from kokuban.agents.tools import ASK_PERSON, Arguments, Invalid, Observation, Registry, ToolContext, ToolError, execute
+from kokuban.agents.tools._registry import hidden
 from kokuban.blackboard.wire import crash_point
 from kokuban.schemas import Opens, Usage
 
@@ -102,11 +104,22 @@ class Acting:
         assert context is not None
         before = frozenset(self.work.kept_outputs)
         elsewhere = tool.effect == "keyed" and not tool.on_files
-        if elsewhere:
+        reconciles = tool.effect == "other" and tool.reconcile is not None
+        if elsewhere or reconciles:
             context = dataclasses.replace(context, key=opening.key)
+        found: Observation | None = None
+        if reconciles and not self.work.tape.holds(opening) and self.work.tape.begun(opening):
+            found = await self._reconciled(judged, context, opening, f"{named(opening)} was begun before")
+            self.work.tape.resolved(opening)
+            # Of one that was done nothing more is made: opened and left, it is looked at again.
+            effect = replace(opening, reconciled="done", effect="read")
+            opening = effect if found is not None else replace(opening, reconciled="undone")
 
         async def perform() -> tuple[object, Usage]:
-            done = await self._try(judged, context, opening)
+            done = found or await self._try(judged, context, opening)
+            if reconciles and not done.known:
+                seen = await self._reconciled(judged, context, opening, f"{named(opening)}: {done.text}")
+                done = seen or Observation(f"{done.text}; it was not done", False)
             if elsewhere and not done.known:  # the same call still: whoever honours its key does it once
                 done = await self._try(judged, context, opening)
             if tool.effect == "other" and not done.known:
@@ -120,7 +133,7 @@ class Acting:
             return result, cost
 
         played = await self.work.tape.call(
-            lambda _: opening, perform, repeatable=tool.effect != "other", keyed=elsewhere
+            lambda _: opening, perform, repeatable=opening.effect != "other", keyed=elsewhere
         )
         if played.replayed and tool.on_files:
             await execute(judged, context)  # the checkout is new: bring it to where the journal says it was
@@ -136,6 +149,34 @@ class Acting:
         except ToolError as error:
             return Observation(str(error), False, terminal=error.terminal)
         return await execute(judged, dataclasses.replace(context, secrets=secrets) if secrets else context)
+
+    async def _reconciled(
+        self, judged: Arguments, context: ToolContext, opening: Opens, doubt: str
+    ) -> Observation | None:
+        """What became of a call of unknown outcome, as its tool's own look shows; None when it was not done. Raises
+        `InDoubt` when that cannot be told."""
+        look = judged.tool.reconcile
+        assert look is not None
+        tried = 0
+        while True:
+            tried += 1
+            crash_point("reconcile:before")
+            try:
+                context = dataclasses.replace(context, secrets=self.work.secrets(judged.tool))
+                async with asyncio.timeout(judged.tool.timeout_seconds):
+                    said = await look(context, judged.values)
+                crash_point("reconcile:after")
+                if said is None:
+                    return None
+                return Observation(clip(hidden(said, context.secrets), judged.tool.result_cap_bytes), True)
+            except ToolError as error:
+                pause = max(PAUSE_SECONDS * 2**tried, error.retry_after_seconds or 0.0)
+                if not error.transient or tried >= TRIES or pause >= self.work.seconds_left:
+                    text = hidden(str(error), context.secrets)
+                    raise InDoubt(f"{doubt}; whether it was done cannot be told: {text}") from error
+            except Exception as error:  # details may hold what nobody may see
+                raise InDoubt(f"{doubt}; whether it was done cannot be told ({type(error).__name__})") from error
+            await asyncio.sleep(pause)
 
     async def _try(self, judged: Arguments, context: ToolContext, opening: Opens) -> Observation:
         """Make the call; while it fails for the moment, and is one that may be made again, again after a pause. Each

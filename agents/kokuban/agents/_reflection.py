@@ -21,7 +21,7 @@ from kokuban.agents._work import Work
 from kokuban.agents.models import ModelOverflow, Reply, Request, worst_request_tokens
 from kokuban.agents.roles._shared import scope_of
 from kokuban.blackboard.wire import crash_point
-from kokuban.schemas import Critique, Done, Failed, Feedback, Journal, Opens, Record, Ref, Settles, subjects
+from kokuban.schemas import Claimed, Critique, Done, Failed, Feedback, Journal, Opens, Record, Ref, Settles, subjects
 
 CRITIQUES_KEPT = 3
 CRITIQUE_CHARS = 1_500
@@ -139,8 +139,7 @@ def _calls(record: Record) -> tuple[Settles | None, Opens | None, bool]:
     if record.type in ("step.done", "step.failed"):
         return msgspec.json.decode(record.body, type=Done if record.type == "step.done" else Failed).settles, None, True
     if record.type == "step.claimed":
-        opens = json.loads(record.body).get("opens")
-        return None, msgspec.convert(opens, Opens) if opens else None, True
+        return None, msgspec.json.decode(record.body, type=Claimed).opens, True
     return None, None, False
 
 

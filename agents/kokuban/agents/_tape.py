@@ -78,6 +78,8 @@ class Tape:
                     self._settled[line.settles.call] = (opened, line.settles)
                 opened = None
             if line.opens is not None:
+                if line.opens.reconciled:
+                    self._left_open = [o for o in self._left_open if _effect(o) != _effect(line.opens)]
                 # Whoever opened call n did not follow the tape beyond it: what it told of later calls is void.
                 self._settled = {k: v for k, v in self._settled.items() if k < line.opens.call}
                 if not line.order:
@@ -204,6 +206,16 @@ class Tape:
             if begun.tool == description.tool and not (same_key_will_do and begun.key == description.key):
                 raise InDoubt(f"{named(begun)} was begun before and its outcome is unknown")
 
+    def begun(self, opens: Opens) -> bool:
+        """Whether an earlier owner of this work began this very call and nobody knows what became of it."""
+        return any(_effect(begun) == _effect(opens) for begun in self._begun)
+
+    def resolved(self, opens: Opens) -> None:
+        """Somebody has looked what became of this call: it is in no doubt any more. The next call must be this one,
+        opened with what was found (`Opens.reconciled`)."""
+        self._begun = [b for b in self._begun if _effect(b) != _effect(opens)]
+        self._left_open = [o for o in self._left_open if _effect(o) != _effect(opens)]
+
     def tries(self, opens: Opens) -> int:
         """How often this call has been begun, by all owners of the work together."""
         return max(1, self._tries[_place(opens)])
@@ -263,6 +275,10 @@ def fingerprint(value: object) -> str:
 def named(opens: Opens) -> str:
     """A tool's call in words."""
     return f"call {opens.call} ({opens.tool}, key {opens.key or 'none'})"
+
+
+def _effect(opens: Opens) -> tuple[str, str]:
+    return opens.tool, opens.key
 
 
 def _place(opens: Opens) -> tuple[int, str, str]:

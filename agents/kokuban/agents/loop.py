@@ -16,6 +16,7 @@ from kokuban.agents._repeats import IDLE_ALLOWED, IDLE_TOLD
 from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import Call, ModelOverflow, Reply, Request
 from kokuban.agents.tools import Observation, Registry, ToolContext
+from kokuban.blackboard.wire import crash_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,10 @@ class Loop:
         except ModelOverflow as error:
             self.machine.go(State.COMPACT)
             compact = getattr(self.dialog, "compact", None)
+            crash_point("compact:before")
             if compact is None or not await compact():
                 raise StepFailed("tokens", self._asking.without(f"the request is too large: {error}")) from error
+            crash_point("compact:after")
         request = await self.dialog.request()
         self.machine.go(State.MODEL)
         try:

@@ -167,6 +167,10 @@ class Opens(Wire, frozen=True):
     effect: Literal["", "read", "keyed", "other"] = ""  # of a tool: whether it may be made again
     ruling: Annotated[str, Meta(max_length=200, description="What the policy decided: outcome, rule, version.")] = ""
     prompt: Annotated[str, Meta(max_length=128, description="Of a model call: the prompt file and its version.")] = ""
+    reconciled: Annotated[
+        Literal["", "done", "undone"],
+        Meta(description="Of a tool call that an earlier owner had begun: what became of it, as a look has shown."),
+    ] = ""
 
 
 class Settles(Wire, frozen=True):

@@ -199,7 +199,8 @@ class MessagesReply:
         if self._as_tool is not None and calls and not text.strip():  # the answer came as the one tool's input
             text, calls, raw = calls[0].arguments, (), []
         has_reasoning = any(b.get("type") in ("thinking", "redacted_thinking") for b in raw)
-        whole = has_reasoning and not truncated and all(call.problem is None for call in calls)
+        sound = all(_string(b.get("type")) for b in raw) and all(call.problem is None for call in calls)
+        whole = has_reasoning and not truncated and sound
         extra = {EXTRA: {"model": self._asked, "blocks": raw}} if whole else {}
         return Reply(
             content=text, calls=calls, truncated=truncated, finish=self._stop, model=self._model or fallback_model,

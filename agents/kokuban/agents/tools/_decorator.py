@@ -25,6 +25,7 @@ def tool(
     version: str = "1",
     secrets: tuple[str, ...] = (),
     postcondition: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None,
+    reconcile: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None,
 ) -> Callable[[Function], Tool]:
     """Make a tool of a function. What is not declared is consequential, and may not be run again.
 
@@ -74,7 +75,7 @@ def tool(
         return Tool(
             called, inspect.cleandoc(function.__doc__ or ""), schema, run, tier, effect, timeout_seconds,
             result_cap_bytes, version, source=f"python:{function.__module__}", secrets=secrets,
-            postcondition=postcondition,
+            postcondition=postcondition, reconcile=reconcile,
         )  # fmt: skip
 
     return make

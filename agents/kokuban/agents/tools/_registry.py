@@ -51,6 +51,9 @@ class Tool:
     source: where it comes from: "built-in", "python:MODULE", "mcp:SERVER". Its results are data of that source.
     secrets: names of the credentials that it needs; it finds their values in `ToolContext.secrets`, a model never does.
     postcondition: looks, after it ran, whether what it was to do is done; returns what is missing, or None.
+    reconcile: of an "other" effect: looks, when nobody knows whether a call was made, whether it was done, by its
+        arguments and the key that the tool itself found in `ToolContext.key`. Changes nothing. Returns what it came to,
+        None when it was not done and will not be any more; raises when it cannot tell: then a person has to look.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Tool:
     source: str = "built-in"
     secrets: tuple[str, ...] = ()
     postcondition: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
+    reconcile: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,10 @@ def opened(h: History, task: Task, step: Step, rec: Rec) -> None:
         h.wrong("call", rec.seq, f"{where}: call {number} was opened after call {last}")
     if any(c.number == number and c.settled for c in mine):
         h.wrong("call", rec.seq, f"{where}: call {number} was opened again after it was settled")
+    for before in step.doubts if opens.get("reconciled") else ():
+        if (before.tool, before.key) == (call.tool, call.key) and before.fence != call.fence:
+            h.count("effects reconciled")
+            before.settled = rec.seq  # by a look at the other side, before anything else was done
     _bought_twice(h, where, step, call)
     _blindly_repeated(h, where, step, call)
     _gates.used(h, task, step, call)

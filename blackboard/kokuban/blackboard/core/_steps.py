@@ -94,6 +94,9 @@ def journal(at: Context) -> Applied:
     body = msgspec.json.decode(at.record.body, type=Journal)
     if body.opens is not None and body.opens.gate is not None:
         _use(at.task, owner, body.opens)
+    opens, doubt = body.opens, owner.doubt
+    if opens and opens.reconciled and doubt and (opens.tool, opens.key) == (doubt.tool, doubt.key):
+        owner.doubt = None  # somebody has looked: what is opened here may be in doubt again
     again = body.settles is None and body.opens is not None and owner.opened is not None
     if not (again and body.opens and owner.opened and body.opens.call == owner.opened.call):
         _close(at, owner, body)  # else the same call, opened again with more reserved for it
