@@ -1,6 +1,6 @@
 """A worker's model calls as a process: `run_caller.py NATS_URL ENDPOINT_URL NAME CALLS AT_ONCE WINDOW_SECONDS`.
 
-It makes CALLS calls, each repeated until it is answered, AT_ONCE at a time, through a meter with a gate, and then says
+It says `ready`, waits for a line, makes CALLS calls, each repeated until it is answered, AT_ONCE at a time, through a meter with a gate, and then says
 `done`. A call's slot is for a second at most, and expires 1.5 s later.
 """
 
@@ -22,6 +22,8 @@ async def main(nats: str, url: str, name: str, calls: str, at_once: str, window:
     ):
         meter = Meter(open_model(f"openai-compatible:{name}", base_url=url, env={}), gate=gate)
         left = list(range(int(calls)))
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
 
         async def caller() -> None:
             while left:

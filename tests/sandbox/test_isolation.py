@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,12 @@ asyncio.run(say())
 
 @boxed
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to become nobody")
-def test_an_unprivileged_user_has_it_too(tmp_path: Path) -> None:
+def test_an_unprivileged_user_has_it_too() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path lies in folders that only their owner may enter
+        _as_nobody(Path(folder))
+
+
+def _as_nobody(seen: Path) -> None:
     python = "/usr/bin/python3"
     known = subprocess.run(
         [python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=False
@@ -149,18 +155,15 @@ def test_an_unprivileged_user_has_it_too(tmp_path: Path) -> None:
     if known.stdout.strip() != b"True":
         pytest.skip("needs a Python 3.11 that everybody may read")
     nobody = pwd.getpwnam("nobody")
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
-    own = tmp_path / "own"
-    shutil.copytree(
-        Path(sandbox.__file__).parents[2], tmp_path / "kokuban", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    seen.chmod(0o755)
+    own = seen / "own"
+    shutil.copytree(Path(sandbox.__file__).parents[2], seen / "kokuban", ignore=shutil.ignore_patterns("__pycache__"))
     own.mkdir()
     os.chown(own, nobody.pw_uid, nobody.pw_gid)
     command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", python, "-c"]
     done = subprocess.run(
         [*command, _AS_NOBODY, str(own)], capture_output=True, text=True, timeout=60, check=False, cwd=own,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(seen), "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("bubblewrap\nbubblewrap 0 True\nin\n"), done.stdout
