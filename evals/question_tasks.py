@@ -46,6 +46,7 @@ _FORM = """import json
 found = json.load(open("answers/answer.json"))
 assert sorted(found) == ["answer", "quote", "source"], "the fields are answer, quote and source"
 assert all(isinstance(value, str) and value.strip() for value in found.values()), "each field is a text"
+assert len(found["answer"].split()) <= 4, "the answer is the bare fact, in at most four words"
 """
 _RIGHT = """
 text = " ".join(open(found["source"]).read().split())
@@ -65,8 +66,8 @@ def tasks() -> Iterator[dict[str, Any]]:
         yield {
             "id": f"question-{n:02}-{place}", "kind": "question", "writes": "answers/answer.json",
             "goal": f"Answer a question from the documents: {question} Write the answer to answers/answer.json as "
-            '{"answer": "...", "source": "docs/....md", "quote": "..."}: source is the document, quote the sentence of '
-            "it that says so, copied word for word.",
+            '{"answer": "...", "source": "docs/....md", "quote": "..."}: answer is the bare fact in at most four words, source '
+            "the document, quote the sentence of it that says so, copied word for word.",
             "files": {"check_form.py": _FORM, "answers/answer.json": "{}\n"},
             "sources": _DOCUMENTS[place],
             "checks": ["python3 check_form.py"],

@@ -91,6 +91,20 @@ async def test_different_plans_are_different_dags(nats_server: NatsServer, tmp_p
     assert played.artifacts("verdict", "verify-one")[0].scope == "part"
 
 
+async def test_who_completes_the_tree_is_told_what_was_asked_word_for_word(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """A planner's account may have lost some of it; who does a part is told that part."""
+    asked = "Task: Make adding and doubling pass the checks\n"
+    told = edit("two", FIX_DOUBLE)
+    played = await play(
+        nats_server.url, tmp_path, plan(("one", "coder", ()), ("two", "coder", ("one",))),
+        edit("one", FIX_ADD) | {"when": {"role": "coder", "contains": "Task: Do the part named one\n"}}, finish("one"),
+        told | {"when": told["when"] | {"contains": asked}},
+    )  # fmt: skip
+    assert played.outcome.state == "done"
+
+
 # ---------------------------------------------------------------------- plans
 
 
@@ -149,7 +163,10 @@ def test_a_citation_is_verbatim_or_nothing() -> None:
     sources = tree({"a.md": "one two\n  three\nfour", "b.md": "x"})
     found = cite(sources, "a.md", "two three")
     assert found is not None
-    assert (found.quote, found.first, found.last) == ("two\n  three", 1, 2)
+    assert (found.quote, found.first, found.last) == ("one two\n  three", 1, 2), "with the rest of its lines"
+    long = cite(tree({"a.md": f"one two {'and ' * 100}"}), "a.md", "one  two")
+    assert long is not None
+    assert long.quote == "one two", "a line that is too long stays out"
     assert stands(sources, found)
     for quote in ("two  four", "Two three", "", "  ", "three.", "one two three four five"):
         assert cite(sources, "a.md", quote) is None

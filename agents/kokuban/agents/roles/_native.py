@@ -10,7 +10,7 @@ from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Message, Problem, Reply, Request, ToolSpec, parse_arguments
 from kokuban.agents.roles._coding import Coding, cut
-from kokuban.agents.roles._shared import facts_of, feedback_of
+from kokuban.agents.roles._shared import facts_of, feedback_of, task_of
 from kokuban.agents.tools import Observation, Registry
 
 FINISH = "finish"
@@ -54,7 +54,7 @@ class NativeActions:
                 files="\n".join(files) or "none",
                 findings=facts_of(coding.findings),
                 checks=coding.now.report or "There are no checks.",
-                step_goal=coding.work.assignment.order.goal,
+                step_goal=task_of(coding.work),
                 feedback=feedback_of(coding.work) or "none",
             )
             work = coding.work

@@ -19,6 +19,13 @@ async def scope_of(work: Work) -> dict[str, Any]:
     }
 
 
+def task_of(work: Work) -> str:
+    """What a coder is to do. Who completes the tree is told what the person asked for, word for word: a planner's
+    account of it was seen to lose the question."""
+    order = work.assignment.order
+    return work.spec.goal if order.scope == "whole" else order.goal
+
+
 def first_heading(content: bytes) -> str:
     """The first Markdown heading of a text, '' without one."""
     if not is_text(content):

@@ -12,7 +12,7 @@ from kokuban.agents.loop import Calls, Final, Wrong
 from kokuban.agents.models import Call, Problem, Reply, Request, parse_arguments
 from kokuban.agents.roles._coding import Checked, Coding, cut
 from kokuban.agents.roles._native import FINISH, split_calls, summary_of
-from kokuban.agents.roles._shared import facts_of, feedback_of
+from kokuban.agents.roles._shared import facts_of, feedback_of, task_of
 from kokuban.agents.roles._targets import shown_files, target_files
 from kokuban.agents.tools import Observation, Registry, protected
 from kokuban.blackboard.workspace import Tree
@@ -85,7 +85,7 @@ class Writing:
             findings=facts_of(coding.findings),
             checks=coding.now.report or "There are no checks.",
             done=self._so_far(),
-            step_goal=work.assignment.order.goal,
+            step_goal=task_of(work),
             path=path,
         )
         again = self._turn > len(self._round) or work.assignment.begun > 1

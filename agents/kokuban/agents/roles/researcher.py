@@ -17,6 +17,7 @@ from kokuban.blackboard.workspace import Tree, content_digest, is_text
 from kokuban.schemas import Citation, Finding
 
 PASSAGES = 6
+MAX_QUOTE_CHARS = 300
 MAX_FINDINGS = 6
 
 
@@ -60,8 +61,8 @@ class Researcher:
 
 
 def cite(sources: Tree, source: str, quote: str) -> Citation | None:
-    """Where `quote` stands in `source`: white space may differ in what a model copies, the citation has it verbatim.
-    None when it is not there."""
+    """Where `quote` stands in `source`: white space may differ in what a model copies, the citation has it verbatim, with
+    the rest of its lines when they are short, for models cut too close. None when it is not there."""
     words = quote.split()
     file = sources.get(source)
     if file is None or not words or not is_text(file.content):
@@ -71,7 +72,11 @@ def cite(sources: Tree, source: str, quote: str) -> Citation | None:
     if match is None:
         return None
     first = text.count("\n", 0, match.start()) + 1
-    return Citation(source, first, first + match[0].count("\n"), match[0], content_digest(file.content))
+    last = first + match[0].count("\n")
+    lines = "\n".join(text.split("\n")[first - 1 : last]).strip()
+    return Citation(
+        source, first, last, lines if len(lines) <= MAX_QUOTE_CHARS else match[0], content_digest(file.content)
+    )
 
 
 def stands(sources: Tree, citation: Citation) -> bool:
@@ -84,7 +89,7 @@ def stands(sources: Tree, citation: Citation) -> bool:
 
 
 def _schema(sources: list[str]) -> dict[str, Any]:
-    text = {"type": "string", "minLength": 5, "maxLength": 300}
+    text = {"type": "string", "minLength": 5, "maxLength": MAX_QUOTE_CHARS}
     finding = {
         "type": "object",
         "additionalProperties": False,
