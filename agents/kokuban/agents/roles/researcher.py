@@ -61,8 +61,8 @@ class Researcher:
 
 
 def cite(sources: Tree, source: str, quote: str) -> Citation | None:
-    """Where `quote` stands in `source`: white space may differ in what a model copies. The citation has it verbatim, with
-    the rest of its lines when they are short: small models cut too close. None when it is not there."""
+    """Where `quote` stands in `source`: white space may differ in what a model copies. The citation has it
+    verbatim, with the rest of its lines when they are short: small models cut too close. None when it is not there."""
     words = quote.split()
     file = sources.get(source)
     if file is None or not words or not is_text(file.content):
