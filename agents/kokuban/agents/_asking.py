@@ -51,7 +51,7 @@ class Asking:
         worst = tokens_in + request.max_output_tokens
         price = meter.worst(tokens_in, request.max_output_tokens)
         seen = fingerprint(msgspec.to_builtins(request))
-        opening = replace(self.opening(request), reserved_tokens=worst, reserved_micros=price or 0)
+        opening = replace(self._opening(seen), reserved_tokens=worst, reserved_micros=price or 0)
         if not work.tape.holds(opening):
             await self.reserve(worst, price)
         if work.seconds_left <= 0:
@@ -116,7 +116,9 @@ class Asking:
 
     def opening(self, request: Request) -> Opens:
         """What the journal says of this request when it is the next call, without what is reserved for it."""
-        seen = fingerprint(msgspec.to_builtins(request))
+        return self._opening(fingerprint(msgspec.to_builtins(request)))
+
+    def _opening(self, seen: str) -> Opens:
         return Opens(self.work.tape.next_call, "model", arguments=describe(seen), prompt=self.prompt)
 
     async def reserve(self, worst: int, price: int | None) -> None:

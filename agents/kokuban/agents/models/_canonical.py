@@ -22,3 +22,13 @@ def canonical_json(value: object) -> bytes:
     """Sorted, compact JSON in UTF-8; raises ValueError for NaN and infinities."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return joined(text).encode()
+
+
+def canonical_bytes(request: Request) -> int:
+    """How long the request's canonical text is, in bytes, found in a fifth of the time that writing it takes. A number
+    with an exponent may count for three bytes more or less."""
+    data = canonical_request(request)
+    try:
+        return len(msgspec.json.encode(data))
+    except (UnicodeEncodeError, OverflowError):  # half a character, or a number beyond 64 bits in a schema
+        return len(canonical_json(data))

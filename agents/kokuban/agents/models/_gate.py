@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ._canonical import canonical_json, canonical_request
+from ._canonical import canonical_bytes
 from ._errors import ModelCutOff, ModelDeadline, ModelError, ModelProtocolError
 from ._model import Progress
 from ._types import OnDelta, Reply, Request
@@ -38,7 +38,7 @@ class Gate(Protocol):
 
 def worst_tokens(request: Request) -> int:
     """The most tokens that a request can use. No tokenizer makes more than one token of a byte."""
-    size_bytes = len(canonical_json(canonical_request(request)))
+    size_bytes = canonical_bytes(request)
     return size_bytes + TEMPLATE_TOKENS * (len(request.messages) + 1) + request.max_output_tokens
 
 

@@ -1,6 +1,6 @@
 """Our own token estimate, for servers that report none and for reserving a budget before a call."""
 
-from ._canonical import canonical_json, canonical_request
+from ._canonical import canonical_bytes
 from ._types import Request
 
 BYTES_PER_TOKEN = 4
@@ -13,7 +13,7 @@ def estimate_tokens(size_bytes: int) -> int:
 
 def estimate_request_tokens(request: Request) -> int:
     """About how many input tokens a request costs: messages, tools and schema together."""
-    return estimate_tokens(len(canonical_json(canonical_request(request))))
+    return estimate_tokens(canonical_bytes(request))
 
 
 WORST_BYTES_PER_TOKEN = 3
@@ -23,5 +23,4 @@ TOKENS_PER_MESSAGE = 8
 def worst_request_tokens(request: Request) -> int:
     """More input tokens than a request costs: what is reserved for it. Tokenizers in use make a token of three bytes
     and more of code, prose and Chinese or Japanese text, and add a few for each message."""
-    size_bytes = len(canonical_json(canonical_request(request)))
-    return -(-size_bytes // WORST_BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(request.messages) + 1)
+    return -(-canonical_bytes(request) // WORST_BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(request.messages) + 1)

@@ -140,13 +140,13 @@ class Registry:
         tool = self._tools.get(name)
         if tool is None:
             return Invalid(_bounded(self._unknown(name)))
-        usage = describe(tool.name, tool.parameters)
         try:
             values = normalised(arguments)
         except BadArguments as error:
-            return Invalid(_bounded(f"{name}: {error}. {usage}"))
+            return Invalid(_bounded(f"{name}: {error}. {describe(tool.name, tool.parameters)}"))
         found = problems(self._validators[name], values)
         if found:
+            usage = describe(tool.name, tool.parameters)
             return Invalid(_bounded("\n".join([f"{name} was not run; the arguments are not valid:", *found, usage])))
         return Arguments(tool, values, canonical(values))
 
