@@ -7,9 +7,19 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from core import contents
-from core.folding import changes_nothing, claimed
-from core.history import begun, result_of
-from kokuban.schemas import Allotment, BoardLimits, Intake, KindRef, RegisteredKind, RegisteredRole, WorkOrder, subjects
+from core.folding import changes_nothing, claimed, plain
+from core.history import begun, folded, result_of
+from kokuban.schemas import (
+    Allotment,
+    BoardLimits,
+    Intake,
+    KindRef,
+    RegisteredKind,
+    RegisteredRole,
+    WorkOrder,
+    subjects,
+)
+from kokuban.schemas.memory import Judgement
 from kokuban.supervisor import Allow
 
 ROLE = 'role = "writer"'
@@ -30,6 +40,14 @@ def test_what_is_said_in_another_place_counts_for_nothing(subject: str, kind: st
     applied = history.write(subject, body, kind, task=None)  # type: ignore[arg-type]
     changes_nothing(history, applied, applied.ignored)
     assert applied.ignored
+
+
+def test_what_teams_remember_changes_no_board_and_is_no_mistake() -> None:
+    history = begun()
+    subject = subjects.memory("acme", "a" * 24, "judged", "person-ann")
+    applied = history.write(subject, Judgement("approved", contents.NOTHING), "memory.judged", task=None)
+    assert (applied.task, applied.ignored) == (None, "")
+    assert plain(history.board) == plain(folded(history.messages[:-1]))
 
 
 def test_the_last_limits_and_the_last_word_on_intake_count() -> None:

@@ -261,6 +261,22 @@ def test_a_call_that_is_opened_again_with_more_reserved_is_one_call() -> None:
     assert (step.doubt.call, step.usage.tool_calls) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("key", "reconciled", "left"), [("k:0", "undone", False), ("k:0", "", True), ("k:1", "done", True)]
+)
+def test_what_was_left_in_doubt_is_in_none_once_somebody_has_looked(key: str, reconciled: str, left: bool) -> None:
+    history = claimed()
+    step = history.board.tasks["t-1"].steps["look"]
+    wire = Opens(1, "tool", "wire", key="k:0", effect="other")
+    history.journal("look", opens=wire)
+    history.release("look")
+    assert step.doubt == wire
+    history.order("look", "researcher")
+    history.claim("look")
+    history.journal("look", opens=replace(wire, key=key, reconciled=reconciled))
+    assert step.doubt == (wire if left else None)
+
+
 def test_a_failure_carries_reason_and_cost() -> None:
     history = claimed()
     history.journal("look", opens=Opens(1, "model"))
