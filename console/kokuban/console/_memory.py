@@ -19,6 +19,17 @@ _tenant = click.option("--tenant", default="default", show_default=True, metavar
 _expires = click.option(
     "--expires", callback=duration, metavar="TIME", help="When it stops to count (90s, 2h, 30d)  [default: never]"
 )
+
+
+def _one_to_judge(command: Callable[..., int]) -> Callable[..., int]:
+    """What a person says who judges one memory: which, why, whose, and as whom."""
+    name = click.argument("name", metavar="ID")
+    reason = click.option("--reason", default="", metavar="TEXT")
+    for option in (nats_option, json_option, person_option, _tenant, reason, name):
+        command = option(command)
+    return command
+
+
 embeddings_option = click.option(
     "--embeddings", envvar="KOKUBAN_EMBEDDINGS", metavar="URL",
     help="Recall by meaning, through a server that speaks OpenAI's /embeddings, such as "
@@ -161,24 +172,14 @@ def learn(task: str, expires: int | None, person: str | None, as_json: bool, nat
 
 
 @memory.command(epilog="Example: kokuban memory approve 383c8237ab0396ac62d62fbd --as ann")
-@click.argument("name", metavar="ID")
-@click.option("--reason", default="", metavar="TEXT")
-@_tenant
-@person_option
-@json_option
-@nats_option
+@_one_to_judge
 def approve(name: str, reason: str, tenant: str, person: str | None, as_json: bool, nats: str | None) -> int:
     """Let a memory count. The first word about one does: another that came before is shown."""
     return _judge(name, "approved", reason, tenant, person, as_json, nats)
 
 
 @memory.command(epilog="Example: kokuban memory deny 383c8237ab0396ac62d62fbd --reason 'not true'")
-@click.argument("name", metavar="ID")
-@click.option("--reason", default="", metavar="TEXT")
-@_tenant
-@person_option
-@json_option
-@nats_option
+@_one_to_judge
 def deny(name: str, reason: str, tenant: str, person: str | None, as_json: bool, nats: str | None) -> int:
     """Say that a memory does not count."""
     return _judge(name, "denied", reason, tenant, person, as_json, nats)

@@ -6,29 +6,30 @@ Nothing is believed because of `finish_reason` alone: servers say "stop" with ca
 import json
 from typing import Any
 
+from ._arriving import Arriving
 from ._errors import ModelCutOff, ModelError, ModelProtocolError
 from ._extra import CALLS
 from ._faults import excerpt, find_fault, model_error
 from ._model import Progress
 from ._slots import CallSlots
-from ._sse import SseDecoder, SseEvent
+from ._sse import SseEvent
 from ._surrogates import PairJoiner, joined
 from ._types import Reply, Request
 
 _CUT_FINISHES = {"length", "max_tokens", "max_output_tokens", "model_length", "content_filter"}
-_BOM = b"\xef\xbb\xbf"
 _TEXT_PARTS = (None, "text", "output_text")  # others hold reasoning or media
 _KNOWN_FIELDS = {"role", "content", "tool_calls", "function_call"}
 _END_OF_THOUGHT = "</think>"
 
 
-class ChatReply:
+class ChatReply(Arriving):
     """One reply while it arrives: `feed` it bytes, `close` it at their end, then ask for the `reply`.
 
-    `feed` and `close` raise `ModelError` as soon as what arrives carries or is an error. `done` is set by `[DONE]`.
+    `done` is set by `[DONE]`.
     """
 
     def __init__(self, request: Request, progress: Progress, *, thinks: bool = False) -> None:
+        super().__init__()
         self._thinks = thinks
         self._tail: str | None = "" if thinks else None
         self._request = request
@@ -39,40 +40,12 @@ class ChatReply:
         self._extra: dict[str, Any] = {}
         self._model: str | None = None
         self._finish: str | None = None
-        self._events = SseDecoder()
-        self._body = bytearray()
-        self._is_json: bool | None = None  # None: not known yet
         self.done = False
 
     @property
     def complete(self) -> bool:
         """Whether the server said that the reply ended: by a finish reason, or by `[DONE]` after something."""
         return self._finish is not None or (self.done and self._progress.output_bytes > 0)
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of a 200 answer, whatever its headers call it: only a JSON body begins with a brace."""
-        if self._is_json is None:
-            chunk = bytes(self._body) + chunk
-            self._body.clear()
-            begin = chunk.removeprefix(_BOM).lstrip()
-            if begin and not _BOM.startswith(chunk):
-                self._is_json = begin.startswith(b"{")
-        if self._is_json is False:
-            for event in self._events.feed(chunk):
-                self._add_event(event)
-        else:
-            self._body += chunk
-
-    def close(self) -> None:
-        """The answer's bytes ended."""
-        if self._is_json:
-            self._add_body(bytes(self._body))
-            return
-        try:
-            for event in self._events.close():
-                self._add_event(event)
-        except ModelCutOff:
-            pass  # half an event at the end adds nothing; `reply` asks whether it was complete before
 
     def reply(self, fallback_model: str) -> Reply:
         """The complete reply. Raises `ModelCutOff` when the server never said that it ended."""

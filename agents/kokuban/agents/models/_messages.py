@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 from ._arguments import parse_arguments
+from ._arriving import Arriving
 from ._errors import ModelCutOff, ModelError, ModelProtocolError
 from ._faults import excerpt, find_fault, model_error
 from ._model import Progress
-from ._sse import SseDecoder, SseEvent
+from ._sse import SseEvent
 from ._surrogates import joined
 from ._types import Call, Message, Reply, Request
 
@@ -21,7 +22,6 @@ _CACHED = {"type": "ephemeral"}
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NO_STREAM = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
 _HOTTEST = 1.0
-_BOM = b"\xef\xbb\xbf"
 
 
 class MessagesDialect:
@@ -139,11 +139,12 @@ def _is_empty_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
-class MessagesReply:
-    """One reply while it arrives: `feed` it bytes, `close` it at their end, then ask for the `reply`. Both raise
-    `ModelError` as soon as what arrives carries an error. `done` is set by `message_stop`."""
+class MessagesReply(Arriving):
+    """One reply while it arrives: `feed` it bytes, `close` it at their end, then ask for the `reply`. `done`
+    is set by `message_stop`."""
 
     def __init__(self, request: Request, progress: Progress, model: str) -> None:
+        super().__init__()
         self._request, self._progress, self._asked = request, progress, model
         self._as_tool = request.schema_name if request.schema is not None and not request.tools else None
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -152,40 +153,12 @@ class MessagesReply:
         self._usage: dict[str, Any] = {}
         self._model: str | None = None
         self._stop: str | None = None
-        self._events = SseDecoder()
-        self._body = bytearray()
-        self._is_json: bool | None = None
         self.done = False
 
     @property
     def complete(self) -> bool:
         """Whether the server said that the reply ended."""
         return self._stop is not None or (self.done and bool(self._blocks))
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of a 200 answer."""
-        if self._is_json is None:
-            chunk = bytes(self._body) + chunk
-            self._body.clear()
-            begin = chunk.removeprefix(_BOM).lstrip()
-            if begin and not _BOM.startswith(chunk):
-                self._is_json = begin.startswith(b"{")
-        if self._is_json is False:
-            for event in self._events.feed(chunk):
-                self._add_event(event)
-        else:
-            self._body += chunk
-
-    def close(self) -> None:
-        """The answer's bytes ended."""
-        if self._is_json:
-            self._add_body(bytes(self._body))
-            return
-        try:
-            for event in self._events.close():
-                self._add_event(event)
-        except ModelCutOff:
-            pass  # half an event adds nothing
 
     def reply(self, fallback_model: str) -> Reply:
         """The complete reply. Raises `ModelCutOff` when the server never said that it ended."""

@@ -80,3 +80,29 @@ class Model(Protocol):
     async def aclose(self) -> None:
         """Let go of connections. Calling twice is fine."""
         ...
+
+
+class Around:
+    """What stands around another model and is taken for it."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The model's window."""
+        return self._model.context_tokens
+
+    @property
+    def base_url(self) -> str:
+        """The model's server, '' where there is none."""
+        return str(getattr(self._model, "base_url", ""))
+
+    async def aclose(self) -> None:
+        """Let go of the model's connections."""
+        await self._model.aclose()

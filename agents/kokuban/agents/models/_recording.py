@@ -13,7 +13,7 @@ import msgspec
 
 from ._canonical import canonical_json, canonical_request
 from ._errors import ModelConfigError, ModelError, RecordingMiss
-from ._model import Model, Progress
+from ._model import Around, Model, Progress
 from ._surrogates import joined
 from ._types import CallContext, Reply, Request
 
@@ -31,7 +31,7 @@ class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reply: Reply
 
 
-class Recorder:
+class Recorder(Around):
     """Passes calls on to a real model and keeps each complete reply in a folder, made when first needed.
 
     Asked the same again (same step, same occurrence), the newer reply replaces the older: it is the one that the rest
@@ -39,23 +39,8 @@ class Recorder:
     """
 
     def __init__(self, model: Model, folder: Path) -> None:
-        self._model = model
+        super().__init__(model)
         self._folder = folder
-
-    @property
-    def name(self) -> str:
-        """The real model's name."""
-        return self._model.name
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The real model's window."""
-        return self._model.context_tokens
-
-    @property
-    def base_url(self) -> str:
-        """The real model's server, '' where there is none."""
-        return str(getattr(self._model, "base_url", ""))
 
     async def call(self, request: Request, context: CallContext, progress: Progress) -> Reply:
         """The real model's reply, which is on disk when this returns.
@@ -72,10 +57,6 @@ class Recorder:
                 f"the reply could not be recorded in {self._folder}: {error.strerror}", code="not_recorded", spent=True
             ) from error
         return reply
-
-    async def aclose(self) -> None:
-        """Let go of the real model's connections."""
-        await self._model.aclose()
 
 
 class RecordedModel:

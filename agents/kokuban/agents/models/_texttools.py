@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ._arguments import Problem, parse_arguments
-from ._model import Model, Progress
+from ._model import Around, Progress
 from ._slots import CUT_OFF
 from ._types import Call, CallContext, Message, Reply, Request, ToolSpec
 
@@ -31,26 +31,8 @@ _BEGUN = re.compile(r'\[?\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|pa
 _NAMES = ("arguments", "parameters")
 
 
-class TextTools:
+class TextTools(Around):
     """A model that is told of tools in text. Requests without tools reach it as they are."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._model.name
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The model's window."""
-        return self._model.context_tokens
-
-    @property
-    def base_url(self) -> str:
-        """The model's server, '' where there is none."""
-        return str(getattr(self._model, "base_url", ""))
 
     async def call(self, request: Request, context: CallContext, progress: Progress) -> Reply:
         """One attempt, with the calls that the reply's text holds. Raises `ModelError`."""
@@ -61,10 +43,6 @@ class TextTools:
         if reply.calls:  # the server knows calls after all; those stand
             return reply
         return read_calls(reply, request)
-
-    async def aclose(self) -> None:
-        """Let go of the model's connections."""
-        await self._model.aclose()
 
 
 def in_text(request: Request) -> tuple[Message, ...]:
