@@ -248,7 +248,6 @@ async def _work(
     embeddings: str | None = None,
 ) -> None:
     import socket
-    import tempfile
     from contextlib import AsyncExitStack
 
     import structlog
@@ -259,6 +258,7 @@ async def _work(
     from kokuban.agents.worker import Worker
     from kokuban.blackboard.client import DEFAULT_URL
     from kokuban.blackboard.wire import Bus, Quota
+    from kokuban.console._homes import own_home
 
     kept_apart = isolation()  # required and not there: said before anything is begun
     if choice is not None:
@@ -275,9 +275,7 @@ async def _work(
             gates = {name: await stack.enter_async_context(Quota(bus, name, who)) for name in sorted(names)}
             meter = choice.meter(gates, _log_attempt)
         toolbox = await stack.enter_async_context(Toolbox.open(tools_file)) if tools_file is not None else None
-        if home is not None:
-            home.mkdir(parents=True, exist_ok=True)
-        own = Path(tempfile.mkdtemp(prefix=f"kokuban-{contract.role}-", dir=home)).absolute()
+        own = stack.enter_context(own_home(contract.role, home))
         os.chdir(own)
         member = Worker(
             bus, contract, program or program_for(contract.role), home=own, meter=meter,
