@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from kokuban.blackboard.wire.embedded import EmbeddedServer, ServerBinary, find_server
+from support import limits
 from support.nats_server import NatsServer, ServerFactory
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    pyfuncitem.obj = limits.bounded(pyfuncitem)
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    timer = threading.Timer(settings.timeout, limits.end_by_name, (item, settings))
+    timer.daemon = True
+    timer.start()
+
+    def cancel() -> None:
+        timer.cancel()
+        timer.join()
+
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+    return True
+
+
+def pytest_unconfigure() -> None:
+    faulthandler.dump_traceback_later(limits.EXIT_SECONDS, exit=True)
 
 
 @pytest.fixture
