@@ -17,6 +17,7 @@ from kokuban.blackboard.wire._permissions import PLAIN, permissions, user_of
 from kokuban.console._crew import children
 from kokuban.schemas.contracts import builtin_crew
 from support.nats_server import NatsServer
+from support.processes import KILL_SECONDS
 
 COMMAND = [sys.executable, "-m", "kokuban.console.main"]
 SEED = re.compile(r"SU[A-Z2-7]{56}")
@@ -59,7 +60,7 @@ def start(tmp_path: Path, env: dict[str, str]) -> Iterator[Callable[..., subproc
     yield begin
     for process in processes:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=KILL_SECONDS)
 
 
 def test_init_writes_what_a_server_takes_and_says_it(tmp_path: Path, kokuban: Run) -> None:

@@ -24,6 +24,7 @@ from kokuban.blackboard.wire import Bus, Reader, change_board_limits, ensure_boa
 from kokuban.blackboard.wire.embedded import die_with_parent
 from kokuban.schemas import BoardLimits, TenantLimits, open_record
 from kokuban.schemas.contracts import builtin_crew
+from support.processes import end
 from support.team import FIX_ADD, FIX_DOUBLE, edit, finish, plan, script, workspace
 from support.waiting import cancelled, eventually
 
@@ -124,9 +125,8 @@ class Member:
         self.stopped = sent == signal.SIGSTOP
 
     async def kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        if self._process is not None:
+            await end(self._process)
         if self._hearing is not None:
             await cancelled(self._hearing)
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from kokuban.blackboard.wire import Bus, Reader, ensure_board, ensure_roles
 from models.chat_server import DONE, SSE_HEAD, Answer, ChatServer, delta, serving, stream, usage
 from support import run_member
 from support.nats_server import NatsServer
-from support.processes import linux_only
+from support.processes import Process, child, end, linux_only
 from support.team import (
     CHECK,
     FIX_ADD,
@@ -48,29 +46,12 @@ pytestmark = [pytest.mark.anyio, linux_only]
 OTHERS = [role for role in BUILT_IN if role != "coder"]
 
 
-@asynccontextmanager
-async def member(*arguments: str, crash_at: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
+def member(*arguments: str, crash_at: str = "") -> AbstractAsyncContextManager[Process]:
     """A process of the team; killed at the end of the block, if not before."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
-    if crash_at:
-        environment["KOKUBAN_CRASH_AT"] = crash_at
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(run_member.__file__), *arguments, env=environment, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        await kill(process)
+    return child(str(run_member.__file__), *arguments, env={"KOKUBAN_CRASH_AT": crash_at} if crash_at else None)
 
 
-async def kill(process: asyncio.subprocess.Process) -> None:
-    """kill -9, and wait for its end."""
-    if process.returncode is None:
-        process.kill()
-    await process.wait()
-
-
-async def crashed(process: asyncio.subprocess.Process, point: str) -> None:
+async def crashed(process: Process, point: str) -> None:
     """It was killed at its point, not by us and not by a fault."""
     code = await asyncio.wait_for(process.wait(), 30)
     assert code == -signal.SIGKILL, f"crash point {point} was not reached: the process ended with {code}"
@@ -193,7 +174,7 @@ async def test_a_worker_killed_in_a_call_does_not_buy_again_what_is_settled(
         arguments = ("coder", url, home, "openai-compatible:m", chat.url)
         async with member(*arguments) as first:
             await asyncio.wait_for(asked.wait(), 30)  # it has bought one turn, acted on it, and asks for the next
-            await kill(first)
+            await end(first)
         async with member(*arguments):
             outcome = await board.result(task, timeout=40)
         assert outcome.state == "done", outcome.reason
@@ -233,8 +214,8 @@ async def test_everything_killed_in_the_middle(nats_server: NatsServer, tmp_path
         async with running(reader.run()):
             async with member("supervisor", url, home) as leader, member(*arguments) as coder:
                 await asyncio.wait_for(asked.wait(), 30)
-                await kill(leader)
-                await kill(coder)
+                await end(leader)
+                await end(coder)
             nats_server.kill()
             async with member("supervisor", url, home), member(*arguments):
                 nats_server.restart()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kokuban.blackboard.wire import Bus
 from kokuban.blackboard.wire.embedded import ServerBinary, die_with_parent
+from support.processes import KILL_SECONDS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cluster.md"
 
@@ -59,7 +60,7 @@ class Nodes:
         process, self._processes[n] = self._processes[n], None
         if process is not None:
             process.kill()
-            process.wait()
+            process.wait(KILL_SECONDS)
 
     def kill_all(self) -> None:
         for n in range(self.count):

@@ -14,7 +14,7 @@ from chaos.several import team_script
 from cluster.nodes import Nodes
 from kokuban.blackboard import Client
 from kokuban.blackboard.wire import Bus, BusError, ensure_board
-from support.processes import linux_only
+from support.processes import end, linux_only
 from support.team import audited, records, team, workspace
 from support.waiting import eventually
 
@@ -72,6 +72,4 @@ async def test_a_supervisor_process_makes_the_board_with_as_many_replicas_as_it_
             await eventually(replicas, seconds=20)
             assert await replicas() == [3, 3, 3]
     finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+        await end(process)

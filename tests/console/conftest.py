@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from kokuban.console.main import main
+from support.processes import KILL_SECONDS
 
 
 class Said(NamedTuple):
@@ -83,7 +84,7 @@ def started(tmp_path: Path, clean_env: dict[str, str]) -> Iterator[Callable[...,
     yield start
     for process in processes:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=KILL_SECONDS)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from kokuban.agents.roles.program import _named_by
 from kokuban.blackboard import Client
 from kokuban.schemas import digest
 from support.nats_server import NatsServer
+from support.processes import Process, child
 from support.team import CHECK, plan, records, script, team, workspace
 from support.waiting import eventually
 
@@ -33,22 +33,12 @@ def replies(path: Path, code: str = FIXED) -> str:
     )  # fmt: skip
 
 
-@asynccontextmanager
-async def coder(
+def coder(
     url: str, model: str, command: str, log: Path, role: str = "coder", **environment: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AbstractAsyncContextManager[Process]:
     """A worker process whose work a program does."""
-    words = [sys.executable, "-m", "kokuban.console.main", "worker", role, "--exec", command, "--model", model]
-    with log.open("ab") as file:
-        process = await asyncio.create_subprocess_exec(
-            *words, env=os.environ | {"KOKUBAN_NATS_URL": url} | environment, stdout=file, stderr=file
-        )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    words = ["-m", "kokuban.console.main", "worker", role, "--exec", command, "--model", model]
+    return child(*words, env={"KOKUBAN_NATS_URL": url} | environment, log=log)
 
 
 OTHERS = ("planner", "verifier", "integrator", "researcher")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kokuban.blackboard import Client
 from kokuban.blackboard.registered import register_kind, register_role
 from kokuban.blackboard.wire import Bus, ensure_board
 from support.nats_server import NatsServer
+from support.processes import KILL_SECONDS, Process, child
 from support.team import records, script, team
 from support.waiting import eventually
 
@@ -49,7 +49,7 @@ def till(tmp_path: Path) -> Iterator[Till]:
     till = Till(tmp_path)
     yield till
     till.process.kill()
-    till.process.wait()
+    till.process.wait(KILL_SECONDS)
     assert till.process.stdout is not None
     till.process.stdout.close()
 
@@ -73,24 +73,13 @@ class Shop:
     def __init__(self, board: Client, url: str, model: str, till: Till, folder: Path) -> None:
         self.board, self._url, self._model, self._till, self._folder = board, url, model, till, folder
 
-    @asynccontextmanager
-    async def worker(self, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        command = [
-            sys.executable, "-m", "kokuban.console.main", "worker", "refunder", "--prompt", str(EXAMPLE / "prompt.md"),
+    def worker(self, **environment: str) -> AbstractAsyncContextManager[Process]:
+        words = [
+            "-m", "kokuban.console.main", "worker", "refunder", "--prompt", str(EXAMPLE / "prompt.md"),
             "--tools", str(EXAMPLE / "tools.toml"), "--policy", str(EXAMPLE / "policy.toml"), "--model", self._model,
         ]  # fmt: skip
-        given = os.environ | {
-            "KOKUBAN_NATS_URL": self._url, "KOKUBAN_SECRET_TILL_TOKEN": TOKEN, "TILL_URL": self._till.url,
-            **environment,
-        }  # fmt: skip
-        with (self._folder / "worker.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(*command, env=given, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        given = {"KOKUBAN_NATS_URL": self._url, "KOKUBAN_SECRET_TILL_TOKEN": TOKEN, "TILL_URL": self._till.url}
+        return child(*words, env=given | environment, log=self._folder / "worker.log")
 
     async def gate(self, task: str) -> str:
         return str((await eventually(lambda: self.board.approvals(task)))[0].id)

@@ -1,7 +1,7 @@
 """A worker's model calls as a process: `run_caller.py NATS_URL ENDPOINT_URL NAME CALLS AT_ONCE WINDOW_SECONDS`.
 
-It says `ready`, waits for a line, makes CALLS calls, each repeated until it is answered, AT_ONCE at a time, through a meter with a gate, and then says
-`done`. A call's slot is for a second at most, and expires 1.5 s later.
+It says `ready`, waits for a line, makes CALLS calls, each repeated until it is answered, AT_ONCE at a time, through a
+meter with a gate, and then says `done`. A call's slot is for a second at most, and expires 1.5 s later.
 """
 
 from __future__ import annotations

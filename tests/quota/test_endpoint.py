@@ -18,6 +18,7 @@ from kokuban.blackboard.wire import Bus, change_limits, endpoint_use, ensure_con
 from kokuban.schemas.quota import EndpointLimits
 from quota.endpoint import Endpoint, recording
 from support.nats_server import NatsServer
+from support.processes import KILL_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +50,7 @@ async def callers(nats: str, url: str, calls: int, at_once: int = 4) -> AsyncIte
         for process in started:
             if process.returncode is None:
                 process.kill()
-            await process.communicate()
+            await asyncio.wait_for(process.communicate(), KILL_SECONDS)
 
 
 async def said_done(process: Process) -> str:

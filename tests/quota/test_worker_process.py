@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 import time
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from kokuban.schemas.quota import Endpoint as Use
 from kokuban.schemas.quota import EndpointLimits
 from quota.conftest import Gates
 from support.nats_server import NatsServer
+from support.processes import Process, child
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -26,19 +24,11 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def commands(url: str, *commands: list[str]) -> AsyncIterator[list[Process]]:
-    processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kokuban.console.main", *command, "--nats", url, stdout=DEVNULL, stderr=DEVNULL
-        )
-        for command in commands
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(child("-m", "kokuban.console.main", *command, "--nats", url))
+            for command in commands
+        ]
 
 
 async def test_a_worker_waits_for_a_slot_of_its_endpoint(

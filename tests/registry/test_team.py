@@ -18,6 +18,7 @@ from kokuban.blackboard.registered import register_kind, register_role
 from kokuban.blackboard.wire import Bus
 from kokuban.schemas.contracts import parse_contract
 from support.nats_server import NatsServer
+from support.processes import end
 from support.team import CHECK, FIX_ADD, FIX_DOUBLE, audited, edit, finish, plan, records, script, team, workspace
 from support.waiting import running
 
@@ -65,8 +66,7 @@ async def test_a_planned_and_a_triggered_role_of_the_users(nats_server: NatsServ
                 outcome = await board.result(task, timeout=0)
                 state = await board.status(task)
         finally:
-            node.kill()
-            await node.wait()
+            await end(node)
     assert outcome.state == "done", outcome.reason
     found = {kind: (role, content) for kind, role, content in given}
     assert [entry["term"] for entry in found["glossary"][1]["terms"]] == ["Lease", "Fence", "Claim"]

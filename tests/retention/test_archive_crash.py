@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from kokuban.schemas import Claimed, Control, Final, Journal, seal, subjects
 from retention import run_keeper
 from retention.keeper import BURIED, keeping, on_board
 from support.nats_server import NatsServer
-from support.processes import linux_only
+from support.processes import Process, child, linux_only
 from support.team import CHECK, FIX_ADD, FIX_DOUBLE, audited, edit, finish, plan, records, script, team, workspace
 from support.waiting import eventually
 
@@ -33,21 +30,9 @@ POINTS = [
 ]  # fmt: skip
 
 
-@asynccontextmanager
-async def process(url: str, crash_at: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
+def process(url: str, crash_at: str = "") -> AbstractAsyncContextManager[Process]:
     """A supervisor that archives; killed at the end of the block, if not before."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
-    if crash_at:
-        environment["KOKUBAN_CRASH_AT"] = crash_at
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(run_keeper.__file__), url, env=environment, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
+    return child(str(run_keeper.__file__), url, env={"KOKUBAN_CRASH_AT": crash_at} if crash_at else None)
 
 
 async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from kokuban.schemas import VERSION, subjects
 from models.chat_server import DONE, Answer, delta, serving, stream, usage
 from retention import run_version
 from support.nats_server import NatsServer
-from support.processes import linux_only
+from support.processes import child, linux_only
 from support.team import CHECK, FIX_ADD, FIX_DOUBLE, edit, finish, plan, records, script, team, workspace
 from support.waiting import eventually
 
@@ -35,24 +33,12 @@ NEXT = VERSION + 1
 @asynccontextmanager
 async def members(folder: Path, *commands: tuple[str, ...]) -> AsyncIterator[list[Path]]:
     """Processes of a team, each with a log of its own, which is given; killed at the end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
-    children, logs = [], []
-    try:
-        for command in commands:
-            logs.append(folder / f"{command[1]}-{command[0]}-{secrets.token_hex(3)}.log")
-            with logs[-1].open("wb") as log:
-                children.append(
-                    await asyncio.create_subprocess_exec(
-                        sys.executable, str(run_version.__file__), *command, env=environment, stdout=log, stderr=log
-                    )
-                )
+    logs = [folder / f"{command[1]}-{command[0]}-{secrets.token_hex(3)}.log" for command in commands]
+    path = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    async with AsyncExitStack() as stack:
+        for command, log in zip(commands, logs, strict=True):
+            await stack.enter_async_context(child(str(run_version.__file__), *command, env=path, log=log))
         yield logs
-    finally:
-        for child in children:
-            if child.returncode is None:
-                child.kill()
-            await child.wait()
 
 
 def held(content: dict[str, Any]) -> tuple[Answer, asyncio.Event, asyncio.Event]:

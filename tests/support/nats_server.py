@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
 from anyio.from_thread import BlockingPortal
 
 from kokuban.blackboard.wire.embedded import EmbeddedServer
+from support.processes import KILL_SECONDS
 
 
 class NatsServer:
@@ -33,15 +36,19 @@ class NatsServer:
     def kill(self) -> None:
         """kill -9, and wait for its end. Nothing when it does not run."""
         self._server.kill()
-        self._portal.call(self._server.wait)
+        self._portal.call(self._within, self._server.wait)
 
     def restart(self) -> None:
         """Start it again on the same store and port, after `kill` or `stop`."""
-        self._portal.call(self._server.start)
+        self._portal.call(self._within, self._server.start)
 
     def stop(self) -> None:
         """An orderly end."""
-        self._portal.call(self._server.stop)
+        self._portal.call(self._within, self._server.stop)
+
+    @staticmethod
+    async def _within(act: Callable[[], Awaitable[object]]) -> None:
+        await asyncio.wait_for(act(), KILL_SECONDS)
 
 
 class ServerFactory(Protocol):

@@ -1,14 +1,20 @@
-"""Small child programs for tests of processes, and how to wait for what they say and for their end."""
+"""Child processes of tests: how they begin, what they say, and that their end is waited for in bounds; and small
+programs to run."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import select
+import signal
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+
+from kokuban.blackboard.wire.embedded import die_with_parent
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="relies on the kernel ending children with their parent"
@@ -29,6 +35,33 @@ IGNORES_SIGTERM = """
     signal.alarm(60)  # nobody else ends it when a test fails
     while True: signal.pause()
 """
+
+KILL_SECONDS = 20.0
+"""For the end of what was killed; without a bound a clean-up could hang."""
+Process = asyncio.subprocess.Process
+
+
+@asynccontextmanager
+async def child(*words: str, env: Mapping[str, str] | None = None, log: Path | None = None) -> AsyncIterator[Process]:
+    """Python with these words, as a process of its own: `-m kokuban.console.main …`, or a file. It has no settings of
+    ours but those in `env`, and writes to `log`; killed at the end of the block, if not before."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")} | dict(env or {})
+    with log.open("ab") if log is not None else nullcontext() as file:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *words, env=given, stdout=file or asyncio.subprocess.DEVNULL, stderr=file,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        await end(process)
+
+
+async def end(process: Process) -> None:
+    """kill -9, if it still runs, and its end."""
+    if process.returncode is None:
+        process.kill()
+    await asyncio.wait_for(process.wait(), KILL_SECONDS)
 
 
 async def said(log: Path, line: str) -> str:

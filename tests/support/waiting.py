@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+END_SECONDS = 30.0
+"""For the end of what was cancelled."""
 
 
 async def eventually(look: Callable[[], T | Awaitable[T]], *, seconds: float = 15.0, what: str = "") -> T:
@@ -40,6 +42,7 @@ async def cancelled(*tasks: asyncio.Task[Any]) -> None:
     broken = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    _, left = await asyncio.wait(tasks, timeout=END_SECONDS) if tasks else ((), ())
+    assert not left, f"cancelled and not over after {END_SECONDS:g} s: {left}"
     for task in broken:
         task.result()

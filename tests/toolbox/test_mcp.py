@@ -16,6 +16,7 @@ import pytest
 
 from kokuban.agents.toolbox import Toolbox, _mcp
 from kokuban.agents.tools import Arguments, Observation, Registry, ToolContext, execute
+from support.processes import KILL_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +54,7 @@ def served(port: int) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.wait(KILL_SECONDS)
 
 
 async def call(box: Toolbox, name: str, **values: object) -> Observation:

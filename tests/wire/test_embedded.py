@@ -27,7 +27,7 @@ from kokuban.blackboard.wire.embedded import (
     running_server,
 )
 from support.nats_server import NatsServer
-from support.processes import gone, linux_only, said
+from support.processes import end, gone, linux_only, said
 
 pytestmark = pytest.mark.anyio
 
@@ -363,8 +363,7 @@ async def test_a_killed_keeper_takes_its_server_along(make: MakeServer, store: P
         pid, url = (await keeper.stdout.readline()).decode().split()
         assert running_server(store) == RunningServer(int(pid), url)
     finally:
-        keeper.kill()
-        await keeper.wait()
+        await end(keeper)
     async with make():
         assert gone(int(pid))
 
