@@ -40,7 +40,7 @@ async def test_a_result_ends_it(bench: Benches) -> None:
     b = await bench()
     assert await b.run(says(call("look", '{"path":"a"}')), DONE) == "done"
     assert b.ran == [("look", {"path": "a"})]
-    assert b.talk.seen == [Observation("look ran", True)]
+    assert b.talk.seen == [Observation("look ran", True, trust="untrusted")]
     assert b.work.ledger.spent.model_calls == 2
     assert b.work.ledger.spent.tool_calls == 1
     assert b.work.tape.spent == b.work.ledger.spent
@@ -207,7 +207,7 @@ async def test_a_write_makes_reads_new_again_but_not_itself(bench: Benches) -> N
 async def test_a_tool_that_fails_is_data_and_its_call_counts(bench: Benches) -> None:
     b = await bench()
     await b.run(says(call("fails")), DONE)
-    assert b.talk.seen == [Observation("it cannot", False)]
+    assert b.talk.seen == [Observation("it cannot", False, trust="untrusted")]
     assert b.work.ledger.spent.tool_calls == 1
 
 

@@ -35,7 +35,14 @@ async def call(memories: Memories, folder: Path, tool: str, *, principal: str = 
     judged = Registry(BUILT_IN_TOOLS).validate(tool, values)
     assert isinstance(judged, Arguments), judged
     context = ToolContext(
-        folder, folder, memory=memories, principal=principal, task="t-1", step="fix", inputs=(INPUT, INPUT)
+        folder,
+        folder,
+        memory=memories,
+        principal=principal,
+        task="t-1",
+        step="fix",
+        inputs=(INPUT, INPUT),
+        trust="model",
     )
     return (await execute(judged, context)).text
 

@@ -96,6 +96,7 @@ async def test_the_registry_of_a_step_takes_tools_as_they_are_declared(tmp_path:
     (tmp_path / "tools.toml").write_text('[tool.write_file]\ntier = "consequential"\n', "utf-8")
     async with Toolbox.open(tmp_path / "tools.toml") as box:
         step: Any = SimpleNamespace(toolbox=box, tools=("read_file", "write_file"))
+        step._known = lambda: Work._known(step)
         tiers = {tool.name: tool.tier for tool in Work.registry(step).specs()}
         assert tiers == {"read_file": "read", "write_file": "consequential"}
         step.toolbox = None

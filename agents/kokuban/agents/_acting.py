@@ -21,7 +21,7 @@ from kokuban.agents.sandbox import clip
 from kokuban.agents.tools import ASK_PERSON, Arguments, Invalid, Observation, Registry, ToolContext, ToolError, execute
 from kokuban.agents.tools._registry import hidden
 from kokuban.blackboard.wire import crash_point
-from kokuban.schemas import Opens, Usage
+from kokuban.schemas import Opens, Trust, Usage, least_trusted
 
 TRIES = 4
 """How often a call that failed for the moment is made at most, by all owners of the work together."""
@@ -59,7 +59,9 @@ class Acting:
         await self._reserve(opening)
         if tool.name == ASK_PERSON.name:
             answer = await answer_of_person(work, str(judged.values["question"]))
-            return Observation(await told(work, tool.name, answer, Usage(tool_calls=1)), answer.outcome == "answered")
+            text = await told(work, tool.name, answer, Usage(tool_calls=1))
+            work.saw(tool.trust)
+            return Observation(text, answer.outcome == "answered", trust=tool.trust)
         ruling = work.policy.judge(work.who, tool, judged.values)
         if not work.tape.holds(opening):  # else it was run, so it had been allowed
             if ruling.outcome == "deny":
@@ -71,6 +73,7 @@ class Acting:
                 gate = decided.gate
         go(State.PENDING)
         observation = await self._execute(judged, replace(opening, gate=gate, ruling=str(ruling)))
+        work.saw(observation.trust)
         self.repeats.observed(judged, observation)
         if observation.terminal:
             text = f"{tool.name} cannot be used in this step: {observation.text}"
@@ -125,7 +128,7 @@ class Acting:
             if tool.effect == "other" and not done.known:
                 raise InDoubt(f"{named(opening)} was begun and its outcome is unknown: {done.text}")
             text = f"{done.text}. {OUTCOME_UNKNOWN}" if elsewhere and not done.known else done.text
-            result: dict[str, Any] = {"text": text, "ok": done.ok}
+            result: dict[str, Any] = {"text": text, "ok": done.ok, "trust": done.trust}
             if done.terminal:
                 result["terminal"] = True
             if kept := sorted(self.work.kept_outputs - before):
@@ -140,7 +143,8 @@ class Acting:
         self.work.ledger.settle(cost)
         result = played.result
         self.work.kept_outputs.update(result.get("kept", ()))
-        return Observation(result["text"], result["ok"], terminal=bool(result.get("terminal")))
+        trust = result.get("trust", tool.trust)  # of what was seen then, whatever is declared by now
+        return Observation(result["text"], result["ok"], terminal=bool(result.get("terminal")), trust=trust)
 
     async def _once(self, judged: Arguments, context: ToolContext) -> Observation:
         """The call, with the credentials that its tool declared and nobody else sees."""
@@ -148,7 +152,10 @@ class Acting:
             secrets = self.work.secrets(judged.tool)
         except ToolError as error:
             return Observation(str(error), False, terminal=error.terminal)
-        return await execute(judged, dataclasses.replace(context, secrets=secrets) if secrets else context)
+        labels: list[Trust] = []
+        given = dataclasses.replace(context, secrets=secrets, trust=self.work.trust, saw=labels.append)
+        done = await execute(judged, given)
+        return dataclasses.replace(done, trust=least_trusted(done.trust, *labels))
 
     async def _reconciled(
         self, judged: Arguments, context: ToolContext, opening: Opens, doubt: str

@@ -116,9 +116,10 @@ async def denied(work: Work, judged: Arguments, ruling: Ruling, usage: Usage) ->
 
 
 def _why(judged: Arguments, ruling: Ruling) -> str:
+    why = f"Rule {ruling.rule!r} wants a person's approval."
     if judged.tool.tier == "consequential":
-        return "This cannot be undone."
-    return f"Rule {ruling.rule!r} wants a person's approval."
+        why = "This cannot be undone."
+    return f"{why} The step has read what strangers wrote." if ruling.trust == "untrusted" else why
 
 
 def _for_people(judged: Arguments) -> msgspec.Raw:

@@ -26,6 +26,7 @@ from kokuban.schemas import (
     Record,
     Result,
     Settles,
+    Trust,
     Waiting,
     Wire,
     WorkOrder,
@@ -210,10 +211,10 @@ class Owner:
                 found.append((stored.seq, open_record(stored.data)))
         return sorted(found, key=lambda one: one[0])
 
-    async def criticise(self, critique: Critique) -> None:
+    async def criticise(self, critique: Critique, trust: Trust) -> None:
         """Store a critique of an earlier attempt at this step, for the attempts to come. Raises `Fenced`, `BusError`
         (unknown)."""
-        await self._store(Output(self.assignment.step, critique), encode(critique), "model")
+        await self._store(Output(self.assignment.step, critique), encode(critique), trust)
 
     async def order_at(self, seq: int) -> WorkOrder | None:
         """The order at this sequence, None when it is gone."""
@@ -228,7 +229,7 @@ class Owner:
         await self._write(self.assignment.register, Waiting(gate, settles), "step.waiting")
         crash_point("waiting:after")
 
-    async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: str, prompt: str | None) -> int:
+    async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: Trust, prompt: str | None) -> int:
         """Commit: results, the last settlement and the release in one message. Returns its sequence. Raises `Fenced`,
         `ResultTooLarge`, `BusError` (unknown)."""
         contents = [encode(output.artifact) for output in outputs]
@@ -264,7 +265,7 @@ class Owner:
         last = await self._bus.last(self.assignment.register, timeout=1.0)
         return last is None or last.seq <= self.fence
 
-    async def _store(self, output: Output, body: bytes, trust: str) -> None:
+    async def _store(self, output: Output, body: bytes, trust: Trust) -> None:
         at = self.assignment
         if len(body) > self._bus.max_bytes - 4_096:
             raise ResultTooLarge(

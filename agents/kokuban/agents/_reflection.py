@@ -58,7 +58,7 @@ async def reflect(owner: Owner, work: Work) -> tuple[str, ...]:
             crash_point("reflect:before")
             text = await _asked(asking, request)
             if text:
-                await owner.criticise(Critique(subject, text))
+                await owner.criticise(Critique(subject, text), work.trust)
             crash_point("reflect:after")
     return tuple(part for part in (*earlier, text) if part)[-CRITIQUES_KEPT:]
 

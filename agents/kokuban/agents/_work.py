@@ -22,7 +22,7 @@ from kokuban.blackboard._content import Content
 from kokuban.blackboard.core import Ledger
 from kokuban.blackboard.memory import Memories
 from kokuban.blackboard.workspace import Conflicts, Mismatch, Tree, apply, merge, tree_digest
-from kokuban.schemas import Decided, Gate, Patch, Ref, TaskSpec, Wire, digest, encode
+from kokuban.schemas import Decided, Gate, Patch, Ref, TaskSpec, Trust, Wire, digest, encode, least_trusted
 from kokuban.schemas.records import FailureClass
 
 Shape = TypeVar("Shape", bound=Wire)
@@ -46,7 +46,8 @@ class Work:
     monotonic clock; `say` shows people what is happening and may be lost. `policy` decides what a call may do;
     `principal` is who submitted the task, `toolbox` what may be used beside the built-in tools,
     `memory` what the tenant's teams remember, `protected` the places (host:port) that no tool may reach,
-    `critiques` what was written about earlier attempts at this step (`_reflection`)."""
+    `critiques` what was written about earlier attempts at this step (`_reflection`). `trust` is the label of the least
+    trusted text that this work has seen, and of what it makes; `labels` are those of the inputs, by their digests."""
 
     assignment: Assignment
     spec: TaskSpec
@@ -67,6 +68,8 @@ class Work:
     say: Callable[[str], None] = lambda text: None
     kept_outputs: set[str] = field(default_factory=set)
     critiques: tuple[str, ...] = ()
+    trust: Trust = "model"
+    labels: Mapping[str, Trust] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float:
@@ -75,13 +78,23 @@ class Work:
     @property
     def who(self) -> Who:
         """For whom this work's calls are made."""
-        return Who(self.spec.tenant, self.principal, self.assignment.role)
+        return Who(self.spec.tenant, self.principal, self.assignment.role, self.trust)
+
+    def saw(self, label: Trust) -> None:
+        """Text of this label has been seen: from now on nothing that this work makes is trusted more."""
+        self.trust = least_trusted(self.trust, label)
+
+    def saw_files(self, tool: str) -> None:
+        """Files were shown without a call: they have the label of what this tool would have shown of them."""
+        self.saw(next((one.trust for one in self._known() if one.name == tool), "untrusted"))
+
+    def _known(self) -> tuple[Tool, ...]:
+        box = self.toolbox
+        return (*box.built_in, *box.tools) if box is not None else BUILT_IN_TOOLS
 
     def registry(self) -> Registry:
         """The tools that the role's contract names, of those that there are."""
-        box = self.toolbox
-        every = (*box.built_in, *box.tools) if box is not None else BUILT_IN_TOOLS
-        return Registry([tool for tool in every if tool.name in self.tools])
+        return Registry([tool for tool in self._known() if tool.name in self.tools])
 
     def surroundings(self, **more: Any) -> ToolContext:
         """What this work's tools may touch, with the folders `checkout` and `home` among `more`."""

@@ -21,6 +21,7 @@ from kokuban.agents._orders import differences, is_newer, read_order, why_unfit
 from kokuban.agents._owner import Assignment, Fenced, Owner, claim
 from kokuban.agents._reflection import reflect
 from kokuban.agents._tape import Parked, Tape
+from kokuban.agents._trust import handed
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
@@ -290,14 +291,15 @@ class Worker:
                 toolbox=self._toolbox,
                 memory=self._memory(spec, principal),
                 protected=places(self._bus.url, *(self._meter.addresses if self._meter else ())),
-                say=self._speaker(at),
+                say=self._speaker(at), trust="model" if self._contract.model else "system",
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
+                work.labels, label = await handed(owner, self._content, plans=self._contract.model)
+                work.saw(label)
                 work.critiques = await reflect(owner, work) if self._contract.reflects else ()
                 outputs = await self._role.perform(work)
             tape.check()
-            trust = "model" if self._contract.model else "system"
-            await owner.done(outputs, tape.last(), trust, self._prompt or None)
+            await owner.done(outputs, tape.last(), work.trust, self._prompt or None)
             steplog.info("done", artifacts=[f"{o.kind}/{o.name}" for o in outputs], tokens=tape.spent.tokens)
         except Fenced:
             raise

@@ -12,7 +12,7 @@ import msgspec
 from kokuban.blackboard.core import Stored
 from kokuban.blackboard.wire import PayloadMissing, Payloads
 from kokuban.blackboard.workspace import Change, File, Tree, unpack
-from kokuban.schemas import BadRecord, Done, FileChange, Ref, Wire, digest, open_record, subjects
+from kokuban.schemas import BadRecord, Done, FileChange, Ref, Trust, Wire, digest, open_record, subjects
 from kokuban.schemas.kinds import decode_artifact
 
 T = TypeVar("T")
@@ -41,6 +41,14 @@ class Content:
     async def artifact(self, ref: Ref) -> Wire:
         """The artifact that `ref` names. Raises `LookupError` when its record is gone or holds something else."""
         return decode_artifact(ref.kind, await self.raw(ref))
+
+    async def trust(self, ref: Ref) -> Trust:
+        """The label of the record that carries an artifact; of one that is gone, the worst."""
+        stored = await self._bus.patiently(lambda: self._bus.read(ref.seq))
+        try:
+            return open_record(stored.data).trust if stored is not None else "untrusted"
+        except BadRecord:
+            return "untrusted"
 
     async def raw(self, ref: Ref) -> bytes:
         """The artifact's JSON, byte for byte. Raises `LookupError`."""

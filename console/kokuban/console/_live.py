@@ -35,6 +35,7 @@ def event_line(event: Event, paint: Paint) -> str:
         words.append(one_line(event.gate))
     if event.kind:
         words += [paint(one_line(f"{event.kind}/{event.name}"), "cyan"), paint(short(event.digest), "dim")]
+        words += [paint(event.trust, "yellow")] * (event.trust == "untrusted")
     words.append(one_line(_asked(event), 1_200) if event.event in _ASKING else one_line(summary(event)))
     return "  ".join(word for word in words if word)
 

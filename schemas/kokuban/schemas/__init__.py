@@ -22,7 +22,7 @@ from kokuban.schemas.artifacts import (
     TaskSpec,
     Verdict,
 )
-from kokuban.schemas.envelope import VERSION, BadRecord, Record, open_record, seal
+from kokuban.schemas.envelope import TRUST, VERSION, BadRecord, Record, Trust, least_trusted, open_record, seal
 from kokuban.schemas.gates import (
     Control,
     Decision,
@@ -69,11 +69,11 @@ from kokuban.schemas.steering import (
 from kokuban.schemas.subjects import InvalidName
 
 __all__ = [
-    "KINDS", "MAX_STEPS", "VERSION", "Allotment", "BadRecord", "BoardLimits", "Budget", "CheckResult",
+    "KINDS", "MAX_STEPS", "TRUST", "VERSION", "Allotment", "BadRecord", "BoardLimits", "Budget", "CheckResult",
     "Citation", "Claimed", "Control", "Critique", "Decided", "Decision", "Deliverable", "Done", "Ending", "Epoch",
     "Failed", "Feedback", "FileChange", "Final", "Finding", "Gate", "GateRequest", "Grant", "Intake",
     "InvalidName", "Journal", "KindRef", "Lease", "Opens", "Part", "Patch", "Plan", "PlanStep", "Record", "Ref",
     "RegisteredKind", "RegisteredRole", "Released", "Result", "Revision", "Revoked", "Settles", "Snapshot",
-    "TaskSpec", "Teammate", "TenantLimits", "Tombstone", "Usage", "Verdict", "Vote", "Waiting", "Wire",
-    "WorkOrder", "digest", "encode", "open_record", "seal", "subjects",
+    "TaskSpec", "Teammate", "TenantLimits", "Tombstone", "Trust", "Usage", "Verdict", "Vote", "Waiting", "Wire",
+    "WorkOrder", "digest", "encode", "least_trusted", "open_record", "seal", "subjects",
 ]  # fmt: skip

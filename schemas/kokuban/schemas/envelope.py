@@ -14,7 +14,10 @@ VERSION = 2
 Version 2 added budgets, gates, controls, tombstones, registered kinds and roles; a record without a version is of 1."""
 
 Trust = Literal["system", "principal", "model", "untrusted"]
-"""Where the content comes from: the runtime itself, the person who asked, a model, or a tool or foreign text."""
+"""Where the content comes from: the runtime itself, the person who asked, a model, or a tool or foreign text. Ordered,
+the most trusted first: what is made of several has the label of the least trusted."""
+
+TRUST: tuple[Trust, ...] = ("system", "principal", "model", "untrusted")
 
 Type = Literal[
     "task.spec", "step.order", "step.claimed", "step.done", "step.failed", "step.released", "step.revoked",
@@ -52,6 +55,11 @@ class Record(Wire, frozen=True, kw_only=True):
     derived_from: tuple[Digest, ...] = ()
     sha256: Digest
     body: msgspec.Raw
+
+
+def least_trusted(first: Trust, *others: Trust) -> Trust:
+    """The label of what is made of these."""
+    return max((first, *others), key=TRUST.index)
 
 
 class BadRecord(ValueError):

@@ -47,7 +47,7 @@ class PolicyFile:
         if policy is not None:
             return policy.judge(who, tool, values)
         reading = tool.tier == "read" and tool.name not in self._approve
-        return Ruling("allow" if reading else "deny", f"{self._path.name} cannot be read", "unreadable")
+        return Ruling("allow" if reading else "deny", f"{self._path.name} cannot be read", "unreadable", who.trust)
 
     def _now(self) -> Policy | None:
         stamp = self._state()

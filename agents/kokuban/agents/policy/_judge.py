@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kokuban.agents.policy._rules import Outcome, Rule, Rules, parse_rules
-from kokuban.schemas import digest
+from kokuban.schemas import Trust, digest
 
 if TYPE_CHECKING:
     from kokuban.agents.tools import Tool
@@ -18,23 +18,26 @@ _STRICTNESS: dict[Outcome, int] = {"allow": 0, "approve": 1, "deny": 2}
 
 
 class Who(NamedTuple):
-    """For whom and by which role a call is made. `principal` is who submitted the task."""
+    """For whom and by which role a call is made. `principal` is who submitted the task, `trust` the label of the least
+    trusted text that the step has seen."""
 
     tenant: str
     principal: str
     role: str
+    trust: Trust = "untrusted"
 
 
 class Ruling(NamedTuple):
-    """What a policy says about a call, by which rule, and in which version."""
+    """What a policy says about a call, by which rule, in which version, and after what the step had seen."""
 
     outcome: Outcome
     rule: str
     policy: str
+    trust: Trust = "untrusted"
 
     def __str__(self) -> str:
         """As it stands in the journal, at most 200 characters."""
-        return f"{self.outcome} by {self.rule[:100]} (policy {self.policy})"[:200]
+        return f"{self.outcome} by {self.rule[:100]} (policy {self.policy}, {self.trust})"[:200]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,11 @@ class Policy:
 
     @classmethod
     def of(cls, rules: Rules) -> Policy:
-        content = digest(msgspec.json.encode(rules.model_dump(mode="json"), order="sorted"))
+        said = rules.model_dump(mode="json")
+        for rule in said["rules"]:
+            if not rule["trust"]:  # a policy that never asked for it keeps its version, and open approvals stay good
+                del rule["trust"]
+        content = digest(msgspec.json.encode(said, order="sorted"))
         return cls(rules, f"{rules.version}:{content.removeprefix('sha256:')[:12]}")
 
     @property
@@ -69,9 +76,9 @@ class Policy:
         applying = [rule for rule in self.rules.rules if _applies(rule, who, tool, values)]
         if not applying:
             tier = tool.tier if tool.tier in ("read", "write") else "consequential"
-            return Ruling(getattr(self.rules.defaults, tier), f"default for {tier}", self.version)
+            return Ruling(getattr(self.rules.defaults, tier), f"default for {tier}", self.version, who.trust)
         strictest = max(applying, key=lambda rule: _STRICTNESS[rule.outcome])
-        return Ruling(strictest.outcome, strictest.name, self.version)
+        return Ruling(strictest.outcome, strictest.name, self.version, who.trust)
 
 
 def _applies(rule: Rule, who: Who, tool: Tool, values: Mapping[str, Any]) -> bool:
@@ -82,6 +89,7 @@ def _applies(rule: Rule, who: Who, tool: Tool, values: Mapping[str, Any]) -> boo
         and _named(rule.roles, who.role)
         and _named(rule.tenants, who.tenant)
         and _named(rule.principals, who.principal)
+        and (not rule.trust or who.trust in rule.trust)
         and not (rule.other_tenants and _named(rule.other_tenants, who.tenant))
     )
     unsure = rule.outcome != "allow"

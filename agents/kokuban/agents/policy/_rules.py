@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from kokuban.schemas import Trust
+
 Outcome = Literal["allow", "approve", "deny"]
 Scalar = bool | int | float | str
 Number = Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -86,7 +88,13 @@ class Rule(BaseModel):
     tenants: Words = ()
     principals: Words = ()
     other_tenants: Words = Field(default=(), description="Applies to every tenant but these.")
+    trust: tuple[Trust, ...] = Field(default=(), description="Of the least trusted text that the step has seen.")
     when: tuple[Condition, ...] = ()
+
+    @field_validator("trust", mode="before")
+    @classmethod
+    def _one_or_many(cls, said: Any) -> Any:
+        return (said,) if isinstance(said, str) else said
 
 
 class Defaults(BaseModel):

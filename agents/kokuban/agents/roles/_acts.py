@@ -34,7 +34,7 @@ class Given:
 
         return Tool(
             f"{GIVE}{kind}"[:64], f"Give a {kind}, whole: what this step was asked for.", schema, give, "write",
-            "keyed", on_files=True,
+            "keyed", on_files=True, trust="system",
         )  # fmt: skip
 
     @property
@@ -93,7 +93,7 @@ class Acts:
         self._results += 1
         self._history.answer(
             call, observation.text, failed=not observation.ok,
-            origin=f"result of {call.name}", place=f"{self._work.assignment.step}:{self._results}",
+            origin=f"result of {call.name}, {observation.trust}", place=f"{self._work.assignment.step}:{self._results}",
         )  # fmt: skip
 
     def finished(self) -> Final | None:
@@ -133,5 +133,5 @@ class Item:
                 "type": "object", "additionalProperties": False, "required": ["done", "result"],
                 "properties": {"done": {"type": "boolean"}, "result": {"type": "string", "minLength": 1}},
             },
-            end, "write", "keyed", on_files=True,
+            end, "write", "keyed", on_files=True, trust="system",
         )  # fmt: skip

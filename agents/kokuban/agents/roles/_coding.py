@@ -50,6 +50,8 @@ class Coding:
     async def begin(cls, work: Work, *, check: bool = True) -> Coding:
         """Check the step's files out and see what the checks say before anything is changed."""
         start, onto = await work.start()
+        if start:
+            work.saw_files("read_file")
         folder = work.home / "checkout"
         await asyncio.to_thread(checkout, start, folder)
         context = work.surroundings(checkout=folder, home=work.home / "home", base=start, sources=await work.sources())

@@ -86,6 +86,7 @@ async def _described(work: Work) -> str:
         if ref.kind == "task":
             continue
         body = json.dumps(json.loads(await work.content.raw(ref)), ensure_ascii=False)
-        parts.append(framed(body[:16_384], f"{ref.kind} of step {ref.step}", ref.digest))
+        label = work.labels.get(ref.digest, "untrusted")
+        parts.append(framed(body[:16_384], f"{ref.kind} of step {ref.step}, {label}", ref.digest))
     feedback = feedback_of(work)
     return "\n\n".join([*parts, *([feedback] if feedback else [])])

@@ -33,6 +33,8 @@ class Planner:
         roles = sorted(mate.role for mate in team)
         sources = await work.sources()
         documents = ", ".join(f"{path} ({first_heading(file.content)})" for path, file in sources.items())
+        if sources:  # of each the first heading
+            work.saw_files("search_sources")
         messages = prompt("planner").fill(
             roles=", ".join(roles), files=file_list(await work.workspace()), sources=documents or "none",
             goal=work.spec.goal,

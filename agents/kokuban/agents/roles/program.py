@@ -45,6 +45,7 @@ class Program:
 
     async def perform(self, work: Work) -> list[Output]:
         produces = work.assignment.order.produces
+        work.saw("untrusted")  # it reads what it likes
         coding = await Coding.begin(work, check="patch" in produces)
         results = work.home / "output"
         files = await _files(work)

@@ -32,6 +32,7 @@ class Researcher:
         found = rank(sources, f"{order.goal} {work.spec.goal}", PASSAGES)
         if not found:
             raise StepFailed("no_progress", "no passage of the documents has a word of the question", retryable=False)
+        work.saw_files("search_sources")
         text = "\n\n".join(f"[{i}] {p.source}:\n{p.text}" for i, p in enumerate(found, 1))
         messages = prompt("researcher").fill(passages=text, step_goal=order.goal, goal=work.spec.goal)
         feedback = feedback_of(work)

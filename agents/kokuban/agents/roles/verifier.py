@@ -62,6 +62,8 @@ class Verifier:
 
     async def _on_tree(self, work: Work, ref: Ref, before: Tree, after: Tree, scope: str) -> Verdict:
         """`whole`: every check passes. `part`: none that passed before fails now."""
+        if work.spec.checks:  # what they print stands in the verdict
+            work.saw_files("run_checks")
         checks, workspace, digest = work.spec.checks, await work.workspace(), tree_digest(after)
         whole = scope == "whole"
         weaker = await asyncio.to_thread(weakened, workspace, after, checks)

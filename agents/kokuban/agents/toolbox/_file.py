@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from kokuban.schemas import Trust
+
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 
@@ -43,6 +45,7 @@ class Declared(_Part):
     timeout_seconds: float | None = Field(default=None, gt=0, le=86_400)
     result_cap_bytes: int | None = Field(default=None, ge=256, le=1_000_000)
     secrets: tuple[Variable, ...] | None = None
+    trust: Trust | None = None
 
 
 class Secret(_Part):

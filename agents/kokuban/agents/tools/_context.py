@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kokuban.agents.tools.guard import CheckRules
 from kokuban.blackboard.workspace import Tree
+from kokuban.schemas import Trust
 
 if TYPE_CHECKING:
     from kokuban.blackboard.memory import Memories
@@ -32,6 +33,8 @@ class ToolContext:
     secrets: the credentials of that principal which the present tool declared, by name.
     memory: the tenant's long-term memory, None where there is none.
     inputs: digests of the artifacts that the step works from.
+    trust: how far what the step has seen so far can be trusted. `saw` takes the label of what the present call shows
+        beyond what the tool itself declares.
     keep: stores a result in full and returns its digest, None where results are not kept; `kept` gives it back, to the
         step that kept it alone.
     egress: hosts that a fetch may reach.
@@ -56,6 +59,8 @@ class ToolContext:
     step: str = ""
     memory: Memories | None = None
     inputs: tuple[str, ...] = ()
+    trust: Trust = "untrusted"
+    saw: Callable[[Trust], None] = lambda label: None
     keep: Callable[[bytes], Awaitable[str]] | None = None
     kept: Callable[[str], Awaitable[bytes | None]] | None = None
     egress: tuple[str, ...] = ()

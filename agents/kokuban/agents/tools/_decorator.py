@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Effect, Tier, Tool
+from kokuban.schemas import Trust
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,8 +27,10 @@ def tool(
     secrets: tuple[str, ...] = (),
     postcondition: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None,
     reconcile: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None,
+    trust: Trust = "untrusted",
 ) -> Callable[[Function], Tool]:
-    """Make a tool of a function. What is not declared is consequential, and may not be run again.
+    """Make a tool of a function. What is not declared is consequential, may not be run again, and
+    returns what a stranger said.
 
     A parameter annotated `ToolContext` gets the step's surroundings; every other one is an argument for the model, with
     the type, default and `Annotated[..., Field(description=...)]` that it has. Text is returned as it is, anything else
@@ -75,7 +78,7 @@ def tool(
         return Tool(
             called, inspect.cleandoc(function.__doc__ or ""), schema, run, tier, effect, timeout_seconds,
             result_cap_bytes, version, source=f"python:{function.__module__}", secrets=secrets,
-            postcondition=postcondition, reconcile=reconcile,
+            postcondition=postcondition, reconcile=reconcile, trust=trust,
         )  # fmt: skip
 
     return make

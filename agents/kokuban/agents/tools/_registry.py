@@ -18,6 +18,7 @@ from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.agents.tools._errors import BadArguments, ToolError
 from kokuban.agents.tools._schema import compiled, describe, problems
 from kokuban.agents.tools._threads import in_thread
+from kokuban.schemas import Trust
 
 if TYPE_CHECKING:
     from kokuban.agents.tools._context import ToolContext
@@ -49,6 +50,8 @@ class Tool:
     timeout_seconds, result_cap_bytes: bounds of one call and of the text it returns.
     version: changes whenever the same arguments may do something else.
     source: where it comes from: "built-in", "python:MODULE", "mcp:SERVER". Its results are data of that source.
+    trust: whose word its results are. What nobody declares is "untrusted": a stranger's, and so is from then on
+        whatever the step makes of it.
     secrets: names of the credentials that it needs; it finds their values in `ToolContext.secrets`, a model never does.
     postcondition: looks, after it ran, whether what it was to do is done; returns what is missing, or None.
     reconcile: of an "other" effect: looks, when nobody knows whether a call was made, whether it was done, by its
@@ -70,6 +73,7 @@ class Tool:
     secrets: tuple[str, ...] = ()
     postcondition: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
     reconcile: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
+    trust: Trust = "untrusted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class Invalid:
 class Observation:
     """What a call came to, for the model to read. `ok` is false when the tool failed or ran out of time; `known` is
     false when it did not say so itself, so that what it was to do may have been done. `transient`, `terminal` and
-    `retry_after_seconds` are what its error said (`ToolError`)."""
+    `retry_after_seconds` are what its error said (`ToolError`). `trust` says whose word the text is: the runtime's own
+    when no tool was run."""
 
     text: str
     ok: bool
@@ -101,6 +106,7 @@ class Observation:
     transient: bool = False
     terminal: bool = False
     retry_after_seconds: float | None = None
+    trust: Trust = "system"
 
 
 class Registry:
@@ -179,7 +185,7 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
     text = hidden(text, context.secrets)
     return Observation(
         await _bounded_result(text, tool, context) or "(no output)", ok, known, said.transient, said.terminal,
-        said.retry_after_seconds,
+        said.retry_after_seconds, tool.trust,
     )  # fmt: skip
 
 

@@ -193,6 +193,7 @@ LIST_FILES = Tool(
     _list_files,
     tier="read",
     effect="read",
+    trust="principal",
 )
 READ_FILE = Tool(
     "read_file",
@@ -229,6 +230,7 @@ WRITE_FILE = Tool(
     tier="write",
     effect="keyed",
     on_files=True,
+    trust="system",
 )
 EDIT_FILE = Tool(
     "edit_file",
@@ -254,4 +256,5 @@ DELETE_FILE = Tool(
     tier="write",
     effect="keyed",
     on_files=True,
+    trust="system",
 )

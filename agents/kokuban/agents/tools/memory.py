@@ -4,7 +4,7 @@ judges the others' work, a word about what is proposed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kokuban.agents.tools._context import ToolContext
@@ -25,6 +25,7 @@ async def _remember(context: ToolContext, arguments: Mapping[str, Any]) -> str:
             kind=kind, key=arguments["key"], text=arguments["text"], task=context.task or None,
             step=context.step or None, sources=tuple(dict.fromkeys(context.inputs))[:100],
             principal=context.principal if kind == "preference" else "", expires_seconds=PROPOSED_SECONDS,
+            trust=context.trust,
         )  # fmt: skip
     except (LookupError, ValueError) as error:
         raise ToolError(str(error), terminal=False) from error
@@ -33,12 +34,12 @@ async def _remember(context: ToolContext, arguments: Mapping[str, Any]) -> str:
 
 async def _recall(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     found = await _memory(context).recall(arguments["query"])
-    return "\n".join(map(_line, found)) or "Nothing is remembered about that."
+    return _shown(context, found) or "Nothing is remembered about that."
 
 
 async def _pending(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     found = [memory for memory in await _memory(context).listed() if memory.state == "proposed"]
-    return "\n".join(map(_line, found[:MOST_PENDING])) or "Nothing waits for a word."
+    return _shown(context, found[:MOST_PENDING]) or "Nothing waits for a word."
 
 
 async def _judge(context: ToolContext, arguments: Mapping[str, Any]) -> str:
@@ -59,13 +60,18 @@ def _memory(context: ToolContext) -> Memories:
     return context.memory
 
 
+def _shown(context: ToolContext, memories: Sequence[Memory]) -> str:
+    for memory in memories:
+        context.saw(memory.trust)
+    return "\n".join(map(_line, memories))
+
+
 def _line(memory: Memory) -> str:
     """One line, whatever its text: nothing in it can look like another entry."""
     said, day = memory.proposal, time.strftime("%Y-%m-%d", time.gmtime(memory.since))
     task = f" in task {said.task}" if said.task else ""
-    trust = "model" if memory.author.startswith("role-") else "principal"
     state = f"approved by {memory.by}" if memory.state == "approved" else memory.state
-    head = f"{memory.id} | {said.kind} of {memory.author}{task}, {day} | trust: {trust} | {state}"
+    head = f"{memory.id} | {said.kind} of {memory.author}{task}, {day} | trust: {memory.trust} | {state}"
     return f"[{head}] {_flat(said.key)}: {_flat(said.text)}"
 
 
@@ -92,6 +98,7 @@ REMEMBER = Tool(
     _remember,
     tier="write",
     effect="keyed",
+    trust="system",
 )
 RECALL = Tool(
     "recall",
@@ -108,6 +115,7 @@ RECALL = Tool(
     _recall,
     tier="read",
     effect="read",
+    trust="principal",
 )
 PENDING_MEMORIES = Tool(
     "pending_memories",
@@ -117,6 +125,7 @@ PENDING_MEMORIES = Tool(
     _pending,
     tier="read",
     effect="read",
+    trust="principal",
 )
 JUDGE_MEMORY = Tool(
     "judge_memory",
@@ -135,4 +144,5 @@ JUDGE_MEMORY = Tool(
     _judge,
     tier="write",
     effect="keyed",
+    trust="system",
 )

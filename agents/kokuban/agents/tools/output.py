@@ -41,4 +41,5 @@ READ_OUTPUT = Tool(
     _read_output,
     tier="read",
     effect="read",
+    trust="system",
 )

@@ -29,4 +29,5 @@ ASK_PERSON = Tool(
     _ask_person,
     tier="read",
     effect="read",
+    trust="principal",
 )

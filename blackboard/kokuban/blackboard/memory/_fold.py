@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kokuban.blackboard.core import Stored
-from kokuban.schemas import BadRecord, digest, open_record
+from kokuban.schemas import BadRecord, Trust, digest, least_trusted, open_record
 from kokuban.schemas.memory import Judgement, Proposal
 
 State = Literal["proposed", "approved", "denied", "expired"]
@@ -17,7 +17,7 @@ State = Literal["proposed", "approved", "denied", "expired"]
 class Memory(NamedTuple):
     """One memory as its records say. `author` and `by` are who proposed and who judged it (`role-coder`, `person-ann`),
     as the server let them write; `since` is when the server stored it, in seconds since 1970; `bound` the digest of its
-    record, which a judgement names."""
+    record, which a judgement names; `trust` the label of what its author had seen, whoever judged it."""
 
     id: str
     proposal: Proposal
@@ -27,6 +27,7 @@ class Memory(NamedTuple):
     bound: str
     by: str = ""
     reason: str = ""
+    trust: Trust = "untrusted"
 
     def expired(self, now: float) -> bool:
         """Whether its time is over at an instant of the server's clock."""
@@ -68,7 +69,9 @@ def folded(records: Iterable[Stored], tenant: str, now: float) -> list[Memory]:
             if word == "proposed" and (before is None or before.expired(stored.time)):
                 body = msgspec.json.decode(record.body, type=Proposal)
                 if body.tenant == tenant:
-                    found[name] = Memory(name, body, "proposed", stored.time, who, digest(stored.data))
+                    found[name] = Memory(name, body, "proposed", stored.time, who, digest(stored.data))._replace(
+                        trust=least_trusted("model" if who.startswith("role-") else "principal", record.trust)
+                    )
             elif word == "judged" and before is not None and before.state == "proposed":
                 verdict = msgspec.json.decode(record.body, type=Judgement)
                 if verdict.bound == before.bound and not (who == before.author and who.startswith("role-")):

@@ -18,7 +18,7 @@ from kokuban.blackboard.memory._forgetting import forgotten_deleted
 from kokuban.blackboard.memory._recall import by_meaning, by_words
 from kokuban.blackboard.memory._shelf import Shelf
 from kokuban.blackboard.wire import Bus, Conflict, Fence, Written, write
-from kokuban.schemas import digest, encode, seal, subjects
+from kokuban.schemas import Trust, digest, encode, least_trusted, seal, subjects
 from kokuban.schemas.memory import Forgotten, Judgement, MemoryKind, Proposal
 
 EVERYTHING: frozenset[MemoryKind] = frozenset({"fact", "preference", "episode"})
@@ -76,14 +76,16 @@ class Memories:
     async def propose(
         self, *, kind: MemoryKind, key: str, text: str, task: str | None = None, step: str | None = None,
         sources: tuple[str, ...] = (), principal: str = "", expires_seconds: int | None = None,
+        trust: Trust = "model",
     ) -> tuple[str, bool]:  # fmt: skip
         """Write a proposal; its id, and whether it is new. The same words are the same memory, until it expires: then
-        they may be proposed again. When this returns it is stored; it counts once it has been approved. Raises
-        `InvalidMemory`, `NoMemory` for what was forgotten, `BusError` (`NoAnswer`: unknown whether it landed)."""
+        they may be proposed again. `trust` is the label of what it was made of. When this returns it is stored; it
+        counts once it has been approved. Raises `InvalidMemory`, `NoMemory` for what was forgotten, `BusError`
+        (`NoAnswer`: unknown whether it landed)."""
         body = Proposal(self.tenant, kind, key, text, task, step, sources, principal, expires_seconds)
-        return await self.propose_whole(body)
+        return await self.propose_whole(body, trust)
 
-    async def propose_whole(self, body: Proposal) -> tuple[str, bool]:
+    async def propose_whole(self, body: Proposal, trust: Trust = "model") -> tuple[str, bool]:
         """As `propose`, of what is put together already."""
         try:
             msgspec.convert(msgspec.to_builtins(body), Proposal)
@@ -99,7 +101,7 @@ class Memories:
         standing = folded(records, self.tenant, now)
         if standing and standing[0].state != "expired":
             return name, False
-        stored = await self._say(name, "proposed", body, records)
+        stored = await self._say(name, "proposed", body, records, trust)
         return name, isinstance(stored, Written)
 
     async def judge(self, name: str, outcome: Literal["approved", "denied"], *, reason: str = "") -> Memory:
@@ -191,13 +193,19 @@ class Memories:
         return found[0] if found and found[0].state != "expired" else None
 
     async def _say(
-        self, name: str, word: str, body: Proposal | Judgement | Forgotten, records: Sequence[Stored]
+        self,
+        name: str,
+        word: str,
+        body: Proposal | Judgement | Forgotten,
+        records: Sequence[Stored],
+        trust: Trust = "model",
     ) -> Written | Conflict:
         """By compare-and-set on the writer's own subject: what was there when it was decided is there still."""
         subject = subjects.memory(self.tenant, name, word, "" if word == "forgotten" else self.who)
         last = max((one.seq for one in records if one.subject == subject), default=0)
         kind, _, who = self.who.partition("-")
-        own = {"role": who, "trust": "model"} if kind == "role" else {"principal": who, "trust": "principal"}
+        role = {"role": who, "trust": least_trusted("model", trust)}
+        own = role if kind == "role" else {"principal": who, "trust": "principal"}
         op, derived = secrets.token_hex(12), getattr(body, "sources", ())
         data = seal(body, id=op, type=f"memory.{word}", time=SYSTEM.stamp(), derived_from=derived, **own)
         return await write(self._bus, subject, data, op=op, fence=Fence(subject, last))
