@@ -48,7 +48,7 @@ OTHERS = [role for role in BUILT_IN if role != "coder"]
 
 def member(*arguments: str, crash_at: str = "") -> AbstractAsyncContextManager[Process]:
     """A process of the team; killed at the end of the block, if not before."""
-    return child(str(run_member.__file__), *arguments, env={"KOKUBAN_CRASH_AT": crash_at} if crash_at else None)
+    return child(str(run_member.__file__), *arguments, crash_at=crash_at)
 
 
 async def crashed(process: Process, point: str) -> None:

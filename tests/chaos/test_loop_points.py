@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +26,7 @@ from kokuban.blackboard.registered import register_kind, register_role
 from kokuban.blackboard.wire import Bus, ensure_board
 from support import run_clerk
 from support.nats_server import NatsServer
-from support.processes import linux_only
+from support.processes import child, linux_only
 from support.team import audited, records, script, team
 
 pytestmark = [pytest.mark.anyio, linux_only, pytest.mark.timeout(240)]
@@ -131,23 +127,6 @@ def completion(content: str = "", call: tuple[str, str] | None = None) -> str:
     )
 
 
-@asynccontextmanager
-async def clerk(*arguments: str, crash_at: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker's process; killed at the end of the block, if not before."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
-    if crash_at:
-        environment["KOKUBAN_CRASH_AT"] = crash_at
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(run_clerk.__file__), *arguments, env=environment, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
 async def test_killed_at_every_point_of_the_loop(nats_server: NatsServer, tmp_path: Path) -> None:
     world, url = World(), nats_server.url
     server = await asyncio.start_server(world.handle, "127.0.0.1", 0)
@@ -174,10 +153,10 @@ async def test_killed_at_every_point_of_the_loop(nats_server: NatsServer, tmp_pa
             task = await board.submit(f"{GOAL}-{name}.", attempts=2)
             arguments = (f"clerk-{name}", url, str(tmp_path / name), f"{there}/v1", there)
             for point in CHAINS[name]:
-                async with clerk(*arguments, crash_at=point) as process:
+                async with child(str(run_clerk.__file__), *arguments, crash_at=point) as process:
                     code = await asyncio.wait_for(process.wait(), 40)
                     assert code == -signal.SIGKILL, f"{name}: {point} was not reached: it ended with {code}"
-            async with clerk(*arguments):
+            async with child(str(run_clerk.__file__), *arguments):
                 outcome = await board.result(task, timeout=60)
             assert outcome.state == "done", f"{name}: {outcome.reason}"
             return task

@@ -32,7 +32,7 @@ POINTS = [
 
 def process(url: str, crash_at: str = "") -> AbstractAsyncContextManager[Process]:
     """A supervisor that archives; killed at the end of the block, if not before."""
-    return child(str(run_keeper.__file__), url, env={"KOKUBAN_CRASH_AT": crash_at} if crash_at else None)
+    return child(str(run_keeper.__file__), url, crash_at=crash_at)
 
 
 async def test_an_archiver_killed_at_every_point(nats_server: NatsServer) -> None:

@@ -42,10 +42,14 @@ Process = asyncio.subprocess.Process
 
 
 @asynccontextmanager
-async def child(*words: str, env: Mapping[str, str] | None = None, log: Path | None = None) -> AsyncIterator[Process]:
+async def child(
+    *words: str, env: Mapping[str, str] | None = None, log: Path | None = None, crash_at: str = ""
+) -> AsyncIterator[Process]:
     """Python with these words, as a process of its own: `-m kokuban.console.main …`, or a file. It has no settings of
-    ours but those in `env`, and writes to `log`; killed at the end of the block, if not before."""
+    ours but those in `env`, and writes to `log`; killed at `crash_at`, or at the end of the block."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")} | dict(env or {})
+    if crash_at:
+        given["KOKUBAN_CRASH_AT"] = crash_at
     with log.open("ab") if log is not None else nullcontext() as file:
         process = await asyncio.create_subprocess_exec(
             sys.executable, *words, env=given, stdout=file or asyncio.subprocess.DEVNULL, stderr=file,
