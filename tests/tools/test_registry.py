@@ -49,7 +49,7 @@ def test_the_built_in_tools_are_valid_and_named_once() -> None:
     registry = Registry(BUILT_IN_TOOLS)
     assert registry.names == (
         "list_files", "read_file", "search_files", "write_file", "edit_file", "write_code", "delete_file",
-        "run_checks", "search_sources", "ask_person", "read_output", "fetch_url",
+        "run_checks", "run_command", "search_sources", "search_documents", "ask_person", "read_output", "fetch_url",
         "remember", "recall", "pending_memories", "judge_memory",
     )  # fmt: skip
     assert [spec.name for spec in registry.specs()] == list(registry.names)

@@ -11,6 +11,8 @@ from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._registry import Arguments, Invalid, Observation, Registry, Tool, execute
 from kokuban.agents.tools.checks import RUN_CHECKS, CheckRun, run_checks_on
 from kokuban.agents.tools.code import WRITE_CODE
+from kokuban.agents.tools.command import RUN_COMMAND
+from kokuban.agents.tools.documents import SEARCH_DOCUMENTS
 from kokuban.agents.tools.fetch import FETCH_URL
 from kokuban.agents.tools.files import DELETE_FILE, EDIT_FILE, LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE
 from kokuban.agents.tools.guard import CheckRules, protected, weakened, with_checks_from
@@ -28,7 +30,9 @@ BUILT_IN_TOOLS = (
     WRITE_CODE,
     DELETE_FILE,
     RUN_CHECKS,
+    RUN_COMMAND,
     SEARCH_SOURCES,
+    SEARCH_DOCUMENTS,
     ASK_PERSON,
     READ_OUTPUT,
     FETCH_URL,

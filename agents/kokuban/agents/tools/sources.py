@@ -32,13 +32,13 @@ class Passage:
 
 def passages(sources: Tree) -> tuple[Passage, ...]:
     """The paragraphs of all text sources in order: runs of lines that are not blank, cut after 24 lines."""
-    return tuple(passage for passage, _ in _with_headings(sources))
+    return tuple(passage for passage, _ in with_headings(sources))
 
 
 def rank(sources: Tree, query: str, limit: int = 5) -> tuple[Passage, ...]:
     """The passages that fit the query best (BM25; the heading above counts as part of a passage; parts of identifiers
     and plural forms match), best first, at most `limit`. The same input gives the same order."""
-    entries = _with_headings(sources)
+    entries = with_headings(sources)
     counts = [Counter(_terms(f"{heading}\n{passage.text}")) for passage, heading in entries]
     wanted = set(_terms(query))
     if not entries or not wanted:
@@ -57,7 +57,8 @@ def rank(sources: Tree, query: str, limit: int = 5) -> tuple[Passage, ...]:
     return tuple(entries[at][0] for _, at in sorted(scores)[:limit])
 
 
-def _with_headings(sources: Tree) -> list[tuple[Passage, str]]:
+def with_headings(sources: Tree) -> list[tuple[Passage, str]]:
+    """The passages, each with the heading above it."""
     found: list[tuple[Passage, str]] = []
     for source in sorted(sources):
         content = sources[source].content
@@ -75,11 +76,19 @@ def _with_headings(sources: Tree) -> list[tuple[Passage, str]]:
     return found
 
 
+def parts(text: str) -> list[str]:
+    """The parts of the identifiers in a text: `get` and `rate` of `getRate`."""
+    return [part for word in _WORDS.findall(text) for part in _parts_of(word)]
+
+
+def _parts_of(word: str) -> list[str]:
+    return [part for piece in word.split("_") for part in _HUMPS.findall(piece) if part != word]
+
+
 def _terms(text: str) -> list[str]:
     terms = []
     for word in _WORDS.findall(text):
-        parts = [word, *(part for piece in word.split("_") for part in _HUMPS.findall(piece) if part != word)]
-        terms += [part.lower() for part in parts]
+        terms += [part.lower() for part in (word, *_parts_of(word))]
     return [term[:-1] if len(term) > 3 and term.endswith("s") else term for term in terms]
 
 
