@@ -94,7 +94,11 @@ class Work:
 
     def registry(self) -> Registry:
         """The tools that the role's contract names, of those that there are."""
-        return Registry([tool for tool in self._known() if tool.name in self.tools])
+        chosen = [tool for tool in self._known() if tool.name in self.tools]
+        for tool in chosen:
+            if tool.source.startswith("mcp:"):  # what its description says, a stranger wrote
+                self.saw(tool.trust)
+        return Registry(chosen)
 
     def surroundings(self, **more: Any) -> ToolContext:
         """What this work's tools may touch, with the folders `checkout` and `home` among `more`."""
@@ -102,7 +106,7 @@ class Work:
         return ToolContext(
             tenant=self.spec.tenant, principal=self.principal, task=at.task, step=at.step, author=at.role,
             memory=self.memory, inputs=tuple(ref.digest for ref in at.order.inputs), egress=self.policy.egress,
-            protected=self.protected,
+            protected=self.protected, local=self.policy.local,
             keep=self._keep, kept=self._kept, checks=self.spec.checks, check_seconds=self.spec.check_seconds, **more,
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
 from kokuban.agents.toolbox import Toolbox
-from kokuban.agents.tools._addresses import places
+from kokuban.agents.tools._addresses import bus_places, places
 from kokuban.agents.tools._threads import ended, left_running
 from kokuban.blackboard._content import Content
 from kokuban.blackboard.clock import SYSTEM, Clock
@@ -290,7 +290,7 @@ class Worker:
                 native_tools=self._native_tools, tools=self._contract.tools, policy=self._rules, principal=principal,
                 toolbox=self._toolbox,
                 memory=self._memory(spec, principal),
-                protected=places(self._bus.url, *(self._meter.addresses if self._meter else ())),
+                protected=self._protected(),
                 say=self._speaker(at), trust="model" if self._contract.model else "system",
             )  # fmt: skip
             async with asyncio.timeout(at.order.allotment.seconds):
@@ -315,6 +315,13 @@ class Worker:
             steplog.warning("failed", why=failure.why, reason=failure.reason[:300])
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+    def _protected(self) -> tuple[str, ...]:
+        """Where the servers of this worker are: the bus, the models, the embeddings, the MCP servers."""
+        urls = list(self._meter.addresses) if self._meter else []
+        urls += [self._embeddings.address] if self._embeddings else []
+        urls += [server.url for server in self._toolbox.file.mcp.values() if server.url] if self._toolbox else []
+        return (*bus_places(*self._bus.addresses), *places(*urls))
 
     def _memory(self, spec: TaskSpec, principal: str) -> Memories:
         """What the task's tenant remembers, as far as it concerns everybody or who submitted the task. Who judges the

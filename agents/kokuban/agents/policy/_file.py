@@ -41,6 +41,11 @@ class PolicyFile:
         policy = self._now()
         return policy.egress if policy else ()
 
+    @property
+    def local(self) -> tuple[str, ...]:
+        policy = self._now()
+        return policy.local if policy else ()
+
     def judge(self, who: Who, tool: Tool, values: Mapping[str, Any]) -> Ruling:
         """As `Policy.judge`, by the file as it is now."""
         policy = self._now()

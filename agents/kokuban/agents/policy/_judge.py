@@ -63,6 +63,8 @@ class Policy:
         for rule in said["rules"]:
             if not rule["trust"]:  # a policy that never asked for it keeps its version, and open approvals stay good
                 del rule["trust"]
+        if not said["local"]:
+            del said["local"]
         content = digest(msgspec.json.encode(said, order="sorted"))
         return cls(rules, f"{rules.version}:{content.removeprefix('sha256:')[:12]}")
 
@@ -70,6 +72,11 @@ class Policy:
     def egress(self) -> tuple[str, ...]:
         """Hosts that a fetch may reach."""
         return self.rules.egress
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        """Addresses outside the internet that a fetch may reach as well."""
+        return self.rules.local
 
     def judge(self, who: Who, tool: Tool, values: Mapping[str, Any]) -> Ruling:
         """The ruling about this tool with exactly these (validated, normalised) values. Never raises."""

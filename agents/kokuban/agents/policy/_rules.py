@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import tomllib
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
@@ -116,6 +117,23 @@ class Rules(BaseModel):
     defaults: Defaults = Defaults()
     rules: tuple[Rule, ...] = ()
     egress: Words = Field(default=(), description="Hosts that a fetch may reach; `*.example.org` any below it.")
+    local: Words = Field(default=(), description="Addresses (IP:port) outside the internet that it may reach as well.")
+
+    @field_validator("local")
+    @classmethod
+    def _places(cls, said: tuple[str, ...]) -> tuple[str, ...]:
+        for one in said:
+            address, _, port = one.rpartition(":")
+            try:
+                ip_address(address.strip("[]"))
+                sound = 0 < int(port) < 65_536
+            except ValueError:
+                sound = False
+            if not sound:
+                raise ValueError(
+                    f"{one[:80]!r} is no address and port; give one such as 10.1.2.3:8080 or [fd00::1]:8080"
+                )
+        return said
 
     @model_validator(mode="after")
     def _distinct(self) -> Rules:

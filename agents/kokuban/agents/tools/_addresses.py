@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import urlsplit
 
 Address = IPv4Address | IPv6Address
 _NATS = 4222
+_BESIDE_NATS = (8222, 6222)
+"""Where a NATS server shows its state and talks to its cluster, unless it was told otherwise."""
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST = ipaddress.ip_network("2000::/3")
@@ -41,6 +44,30 @@ def places(*urls: str) -> tuple[str, ...]:
         host, port = parts.hostname or "localhost", parts.port or _PORTS.get(parts.scheme, _NATS)
         found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     return tuple(dict.fromkeys(found))
+
+
+def bus_places(*urls: str) -> tuple[str, ...]:
+    """As `places`, with the ports that NATS servers usually have beside that of their clients."""
+    found = places(*urls)
+    beside = [f"{place.rpartition(':')[0]}:{port}" for place in found for port in _BESIDE_NATS]
+    return tuple(dict.fromkeys((*found, *beside)))
+
+
+def is_own(text: str) -> bool:
+    """Whether an address is one of this machine's: what listens here on all of them is reached by any."""
+    try:
+        address = unwrapped(ipaddress.ip_address(text.partition("%")[0]))
+    except ValueError:
+        return False
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))  # the system allows that for its own addresses alone
+    except OSError:
+        return False
+    return True
 
 
 def is_public(text: str) -> bool:

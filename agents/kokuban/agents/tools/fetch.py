@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from kokuban.agents.sandbox import clip
-from kokuban.agents.tools._addresses import is_public, place
+from kokuban.agents.tools._addresses import is_own, is_public, place
 from kokuban.agents.tools._context import ToolContext
 from kokuban.agents.tools._errors import ToolError
 from kokuban.agents.tools._pages import text_of
@@ -139,10 +139,11 @@ async def _judged(target: _Target, context: ToolContext, resolver: Resolve) -> s
     if not addresses:
         raise ToolError(f"{target.host} has no address")
     guarded = await _guarded(target, context, resolver)
+    own = any(is_own(_split(entry)[0]) for entry in guarded)
     local = {place(*_split(entry)) for entry in context.local}
     for address in addresses:
         here = place(address, target.port)
-        if here in guarded or not (is_public(address) or (here and here in local)):
+        if here in guarded or (own and is_own(address)) or not (is_public(address) or (here and here in local)):
             raise ToolError(f"{target.host} leads to an address that is not of the internet; it is not fetched")
     return addresses[0]
 

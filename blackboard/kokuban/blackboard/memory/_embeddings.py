@@ -53,6 +53,11 @@ class Embeddings:
         self._model = parts.fragment
         self._key = key
 
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._url
+
     async def of(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
         """A vector for each text, in their order and all of one length. Raises `NoEmbeddings`; nothing is tried
         twice, because there is another way to recall."""

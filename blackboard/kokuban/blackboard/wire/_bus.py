@@ -64,6 +64,11 @@ class Bus:
         self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self._nobody_there = asyncio.Event()
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The server that was named, and those of its cluster that it has told of by now."""
+        return tuple(dict.fromkeys((self.url, *(server.geturl() for server in self._nats.servers))))
+
     @classmethod
     async def connect(
         cls, url: str, *, name: str = "kokuban", timeout: float = 5.0, credentials: Path | None = None
