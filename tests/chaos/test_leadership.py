@@ -38,6 +38,26 @@ async def test_the_lease_is_held_by_one_and_expires_by_the_servers_clock(nats_se
         await asyncio.wait_for(waiting, 5)
 
 
+async def test_one_told_to_end_as_its_renewal_is_answered_ends(nats_server: NatsServer) -> None:
+    class Told(Leadership):
+        async def _write_lease(self, after: int) -> Written | Conflict:
+            stored = await super()._write_lease(after)
+            written.set()
+            return stored
+
+    async with await Bus.connect(nats_server.url) as bus:
+        await ensure_board(bus)
+        lease, written = Told(bus, "first", ttl_seconds=1), asyncio.Event()
+        await lease.acquire()
+        keeping = asyncio.create_task(lease.keep())
+        written.clear()
+        await written.wait()
+        keeping.cancel()
+        _, left = await asyncio.wait({keeping}, timeout=3)
+        keeping.cancel()
+        assert not left, "it went on renewing for ever"
+
+
 async def test_a_leader_that_ends_lets_the_next_lead_at_once(nats_server: NatsServer) -> None:
     async with await Bus.connect(nats_server.url) as one, await Bus.connect(nats_server.url) as two:
         first, second = Supervisor(one), Supervisor(two)

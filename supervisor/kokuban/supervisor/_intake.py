@@ -59,7 +59,8 @@ class Gauge:
             except BusError as error:
                 log.warning("the store's size is not known", error=str(error))
             try:
-                await asyncio.wait_for(self._full.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._full.wait()
             except TimeoutError:
                 continue
 

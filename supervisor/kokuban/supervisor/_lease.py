@@ -73,7 +73,9 @@ class Leadership:
             if asked > good_until:
                 return
             try:
-                stored = await asyncio.wait_for(self._write_lease(self._seq), good_until - asked)
+                # Not wait_for: before Python 3.12 it forgets a cancellation that comes together with the answer.
+                async with asyncio.timeout(good_until - asked):
+                    stored = await self._write_lease(self._seq)
             except (BusError, TimeoutError) as error:
                 log.warning("lease not renewed", error=str(error))
                 continue

@@ -59,6 +59,7 @@ class Stops:
                 return left
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), give_up - loop.time())
+                async with asyncio.timeout(give_up - loop.time()):
+                    await self._news.wait()
             except TimeoutError:
                 pass
