@@ -88,5 +88,6 @@ async def _described(work: Work) -> str:
         body = json.dumps(json.loads(await work.content.raw(ref)), ensure_ascii=False)
         label = work.labels.get(ref.digest, "untrusted")
         parts.append(framed(body[:16_384], f"{ref.kind} of step {ref.step}, {label}", ref.digest))
-    feedback = feedback_of(work)
-    return "\n\n".join([*parts, *([feedback] if feedback else [])])
+    if feedback := feedback_of(work):
+        parts.append(framed(feedback, "earlier attempts and added facts", at.step))
+    return "\n\n".join(parts)
