@@ -50,6 +50,8 @@ async def _judge(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     except (LookupError, ValueError) as error:
         raise ToolError(str(error), terminal=False) from error
     if found.state == "proposed":
+        if found.trust == "untrusted" and found.author != memory.who:
+            return f"{found.id} was made of what strangers wrote: a person has to approve it."
         return f"{found.id} is this role's own proposal: somebody else has to judge it."
     return f"{found.id} is {found.state} by {found.by}."
 

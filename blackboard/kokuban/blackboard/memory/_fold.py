@@ -48,11 +48,19 @@ def said(subject: str) -> Said:
     return Said(*(*subject.split(".", 5)[3:], "", "", "")[:3])  # whatever somebody may have written
 
 
+def may_judge(who: str, memory: Memory, outcome: str) -> bool:
+    """A role has no word about what it proposed itself, and approves nothing that a stranger's text went into: whoever
+    wrote that text may have written for the judge, too."""
+    if not who.startswith("role-"):
+        return True
+    return who != memory.author and not (outcome == "approved" and memory.trust == "untrusted")
+
+
 def folded(records: Iterable[Stored], tenant: str, now: float) -> list[Memory]:
     """A tenant's memories at an instant of the server's clock, oldest first; what is forgotten is not among them.
 
     Passed over are records that are none, a second proposal of what still stands, a judgement of another proposal than
-    the one that stands, every judgement but the first, and a role's word about what it proposed itself.
+    the one that stands, every judgement but the first, and what a role may not say (`may_judge`).
     """
     found: dict[str, Memory] = {}
     gone: set[str] = set()
@@ -74,7 +82,7 @@ def folded(records: Iterable[Stored], tenant: str, now: float) -> list[Memory]:
                     )
             elif word == "judged" and before is not None and before.state == "proposed":
                 verdict = msgspec.json.decode(record.body, type=Judgement)
-                if verdict.bound == before.bound and not (who == before.author and who.startswith("role-")):
+                if verdict.bound == before.bound and may_judge(who, before, verdict.outcome):
                     found[name] = before._replace(state=verdict.outcome, by=who, reason=verdict.reason)
         except (BadRecord, msgspec.DecodeError):
             continue
