@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kokuban.agents._owner import ResultTooLarge
+from kokuban.agents._owner import ResultHoldsSecret, ResultTooLarge
 from kokuban.agents._tape import InDoubt, named
 from kokuban.agents._work import StepFailed
 from kokuban.blackboard.wire import BusError, PayloadMissing, TooLarge
@@ -33,7 +33,10 @@ def _of_error(error: Exception, seconds: int, last: Settles | None) -> Failed | 
         return Failed("deadline", f"not done within the step's {seconds} s", True, last)
     if isinstance(error, InDoubt):
         return Failed("in_doubt", reason, False, last)
-    if isinstance(error, ResultTooLarge | WorkspaceError | PayloadMissing) or type(error) is LookupError:
+    if (
+        isinstance(error, ResultTooLarge | ResultHoldsSecret | WorkspaceError | PayloadMissing)
+        or type(error) is LookupError
+    ):
         return Failed("input", reason, False, last)
     if isinstance(error, TooLarge):  # said in a record that the server does take, without what made it large
         settles = Settles(last.call, last.usage) if last else None

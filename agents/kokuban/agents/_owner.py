@@ -12,6 +12,7 @@ import msgspec
 
 from kokuban.agents._output import Output
 from kokuban.blackboard.clock import SYSTEM, Clock
+from kokuban.blackboard.redaction import leaks, redacted_values
 from kokuban.blackboard.wire import Bus, Conflict, Fence, NoAnswer, Written, crash_point, write
 from kokuban.schemas import (
     Allotment,
@@ -46,6 +47,10 @@ GRANT_LOOK_SECONDS = 0.5
 
 class Fenced(Exception):
     """This process no longer owns the step: stop, write nothing, acknowledge nothing."""
+
+
+class ResultHoldsSecret(Exception):
+    """An artifact holds the value of a credential. Nothing of it was written."""
 
 
 class ResultTooLarge(Exception):
@@ -214,7 +219,8 @@ class Owner:
     async def criticise(self, critique: Critique, trust: Trust) -> None:
         """Store a critique of an earlier attempt at this step, for the attempts to come. Raises `Fenced`, `BusError`
         (unknown)."""
-        await self._store(Output(self.assignment.step, critique), encode(critique), trust)
+        output = Output(self.assignment.step, critique)
+        await self._store(output, _without_secrets(output), trust)
 
     async def order_at(self, seq: int) -> WorkOrder | None:
         """The order at this sequence, None when it is gone."""
@@ -231,8 +237,8 @@ class Owner:
 
     async def done(self, outputs: Sequence[Output], settles: Settles | None, trust: Trust, prompt: str | None) -> int:
         """Commit: results, the last settlement and the release in one message. Returns its sequence. Raises `Fenced`,
-        `ResultTooLarge`, `BusError` (unknown)."""
-        contents = [encode(output.artifact) for output in outputs]
+        `ResultTooLarge`, `ResultHoldsSecret`, `BusError` (unknown)."""
+        contents = [_without_secrets(output) for output in outputs]
         inline = sum(map(len, contents)) <= INLINE_BYTES
         results = []
         for output, content in zip(outputs, contents, strict=True):
@@ -285,6 +291,9 @@ class Owner:
             raise Fenced(f"step {self.assignment.step}: the register moved past {self.fence}")
         op = secrets.token_hex(12)
         data = self.assignment.seal(body, kind, op, fence=self.fence, **fields)
+        if leaks(data):  # what tools and models said was seen to before; this is what a bug or an error says
+            body = msgspec.convert(redacted_values(msgspec.to_builtins(body)), type(body))
+            data = self.assignment.seal(body, kind, op, fence=self.fence, **fields)
         stored = await write(self._bus, subject, data, op=op, fence=Fence(self.assignment.register, self.fence))
         if isinstance(stored, Written):
             return stored.seq
@@ -293,6 +302,13 @@ class Owner:
     def _lose(self) -> int:
         self.lost.set()
         raise Fenced(f"step {self.assignment.step}: the register moved past {self.fence}")
+
+
+def _without_secrets(output: Output) -> bytes:
+    content = encode(output.artifact)
+    if name := leaks(content):
+        raise ResultHoldsSecret(f"{output.kind} {output.name!r} holds the credential {name}; leave it out")
+    return content
 
 
 def _line(record: Record) -> Line | None:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from kokuban.blackboard.redaction import conceal_environment, redacted
 from kokuban.console._terminal import clean
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -24,7 +25,7 @@ class _Unbreakable:
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            return self._stream.write(redacted(text))
         except (OSError, ValueError):
             return 0
 
@@ -54,6 +55,7 @@ def configure_logging(level: str | None = None, form: str | None = None) -> None
     KOKUBAN_LOG say, for commands that have no options for it."""
     import structlog
 
+    conceal_environment(os.environ)
     named = (level or os.environ.get("KOKUBAN_LOG_LEVEL", "")).lower()
     number = getattr(logging, named.upper()) if named in LEVELS else logging.WARNING
     as_json = (form or os.environ.get("KOKUBAN_LOG")) == "json"

@@ -9,6 +9,8 @@ from typing import IO
 
 import click
 
+from kokuban.blackboard.redaction import redacted
+
 # Control bytes but newline, lone surrogates, and the marks that reorder text or break lines where none is seen.
 _HARMFUL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Legal inside a JSON string as they are, but a terminal or a line reader could act on them.
@@ -56,7 +58,7 @@ def put(text: str) -> None:
 def tell(text: str) -> None:
     """A line about progress, on standard error, at once. Lost when nobody can read it: the work goes on."""
     try:
-        click.echo(text, err=True, color=True)
+        click.echo(redacted(text), err=True, color=True)
     except (OSError, ValueError):
         return
 

@@ -10,6 +10,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from kokuban.blackboard.redaction import redacted
+
+from ._curtain import Curtain, without_secrets
 from ._errors import ModelDeadline, ModelError
 from ._gate import Gate, Passage
 from ._model import Model, Progress
@@ -189,6 +192,29 @@ class Meter:
         Raises `ModelError` when no attempt gave a complete reply: do not retry, that was done here. Raises
         `ModelDeadline` when the time is up.
         """
+        curtain = Curtain(on_delta) if on_delta is not None else None
+        try:
+            reply = await self._of_any(
+                request, context, deadline, curtain.show if curtain else None, on_attempt, may_retry
+            )
+        except ModelError as error:
+            error.args = (redacted(str(error)), *error.args[1:])
+            raise
+        finally:
+            if curtain is not None:
+                curtain.end()
+        return without_secrets(reply)
+
+    async def _of_any(
+        self,
+        request: Request,
+        context: CallContext,
+        deadline: float,
+        on_delta: OnDelta | None,
+        on_attempt: OnAttempt | None,
+        may_retry: Callable[[], Awaitable[bool]] | None,
+    ) -> Reply:
+        """The reply of the first model that can serve."""
         meters = sorted((self, *self._fallbacks), key=lambda meter: meter._rests_until > self._clock())
         made, failed = count(1), list[tuple[str, ModelError]]()
         for meter in meters:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kokuban.blackboard.redaction import conceal
+
 from ._errors import ModelConfigError
 from ._model import Model
 
@@ -154,6 +156,7 @@ def _key(env: Mapping[str, str], variable: str) -> str | None:
     # Checked here because the HTTP library shows a header it cannot send, and with it the key.
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ModelConfigError(f"{variable} holds characters that no key has; set it again")
+    conceal(variable, key)
     return key or None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ._canonical import canonical_json, canonical_request
+from ._curtain import without_secrets
 from ._errors import ModelConfigError, ModelError, RecordingMiss
 from ._model import Around, Model, Progress
 from ._surrogates import joined
@@ -47,7 +48,7 @@ class Recorder(Around):
 
         Raises what the model raises, and `ModelError` when the reply was bought but could not be stored.
         """
-        reply = await self._model.call(request, context, progress)
+        reply = without_secrets(await self._model.call(request, context, progress))
         asked = _asked(request, context)
         recorded = _Recorded(_VERSION, self._model.name, asked, context.occurrence, reply)
         try:

@@ -16,6 +16,7 @@ import structlog
 from kokuban.agents.toolbox._file import InvalidToolbox, ToolboxFile, parse_toolbox
 from kokuban.agents.toolbox._mcp import McpSource
 from kokuban.agents.tools import BUILT_IN_TOOLS, Registry, Tool, ToolError
+from kokuban.blackboard.redaction import conceal
 
 SECRET_PREFIX = "KOKUBAN_SECRET_"
 log = structlog.get_logger("kokuban.tools")
@@ -90,6 +91,7 @@ class Toolbox:
             if not allowed or not value:
                 why = "is not for this task's tenant and person" if not allowed else "is not set on this worker"
                 raise ToolError(f"the credential {name} {why}", terminal=True)
+            conceal(name, value)
             found[name] = value
         return found
 

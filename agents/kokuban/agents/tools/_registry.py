@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from kokuban.agents.tools._arguments import canonical, normalised
 from kokuban.agents.tools._errors import BadArguments, ToolError
 from kokuban.agents.tools._schema import compiled, describe, problems
 from kokuban.agents.tools._threads import in_thread
+from kokuban.blackboard.redaction import redacted
 from kokuban.schemas import Trust
 
 if TYPE_CHECKING:
@@ -190,18 +190,9 @@ async def execute(call: Arguments, context: ToolContext) -> Observation:
 
 
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
-    """The text without the values of these credentials, also where they stand in JSON. Of two values, one of which is
-    part of the other, the longer is taken out first."""
-    forms = {
-        form: name
-        for name, value in secrets.items()
-        if len(value) >= 4
-        for form in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value)
-    }
-    if not forms:
-        return text
-    either = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    return re.sub(either, lambda found: f"[secret {forms[found[0]]}]", text)
+    """The text without the values of these credentials (of four characters or more), and of all others that this
+    process knows."""
+    return redacted(text, {name: value for name, value in secrets.items() if len(value) >= 4})
 
 
 async def _bounded_result(text: str, tool: Tool, context: ToolContext) -> str:

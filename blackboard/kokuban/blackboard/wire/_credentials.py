@@ -11,6 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kokuban.blackboard.redaction import conceal
 from kokuban.blackboard.wire._names import PERSON
 from kokuban.schemas import subjects
 
@@ -85,6 +86,7 @@ def load_credential(path: Path) -> Credential:
             raise ValueError
         named = {found[1]: found[2] for line in text.splitlines() if (found := _LINE.fullmatch(line))}
         credential = Credential(path.absolute(), seed[0], named.get("user", ""), named.get("tenant", ""))
+        conceal(f"of {path.name}", credential.seed)
         _check_sum(credential.seed)
     except ImportError as error:
         raise CredentialError(f"credentials: {error.name} is not installed; pip install nkeys") from error
