@@ -25,6 +25,7 @@ from kokuban.agents._trust import handed
 from kokuban.agents._work import Role, StepFailed, Work
 from kokuban.agents.models import Meter
 from kokuban.agents.policy import DEFAULT, Policy, PolicyFile
+from kokuban.agents.sandbox import remove
 from kokuban.agents.toolbox import Toolbox
 from kokuban.agents.tools._addresses import bus_places, places
 from kokuban.agents.tools._threads import ended, left_running
@@ -314,7 +315,7 @@ class Worker:
             await owner.failed(failure)
             steplog.warning("failed", why=failure.why, reason=failure.reason[:300])
         finally:
-            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            await asyncio.to_thread(remove, home)
 
     def _protected(self) -> tuple[str, ...]:
         """Where the servers of this worker are: the bus, the models, the embeddings, the MCP servers."""

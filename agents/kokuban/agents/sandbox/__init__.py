@@ -6,10 +6,11 @@ Invariant: when `run` returns or raises, no process that the command started in 
 from kokuban.agents.sandbox._isolation import Isolation, Kind, isolation, probed
 from kokuban.agents.sandbox._output import HeadTail, clip
 from kokuban.agents.sandbox._processes import SandboxError
+from kokuban.agents.sandbox._remove import remove
 from kokuban.agents.sandbox._run import DEFAULT_OUTPUT_CAP_BYTES, Finished, run
 from kokuban.agents.sandbox._stabilise import stabilise
 
 __all__ = [
     "DEFAULT_OUTPUT_CAP_BYTES", "Finished", "HeadTail", "Isolation", "Kind", "SandboxError", "clip", "isolation",
-    "probed", "run", "stabilise",
+    "probed", "remove", "run", "stabilise",
 ]  # fmt: skip

@@ -17,6 +17,9 @@ from kokuban.blackboard.workspace import File, skipped
 MAX_FILE_BYTES = 8 * 2**20
 """Largest file that tools read or write (8 MiB)."""
 
+MAX_DEPTH = 100
+"""Parts of the longest path. What lies deeper (a command can make it) is not there for tools."""
+
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -33,6 +36,8 @@ def parts_of(path: str) -> tuple[str, ...]:
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts:
         raise ToolError(f"{shown} holds '..'; give a path relative to the workspace, without '..'")
+    if len(parts) > MAX_DEPTH:
+        raise ToolError(f"{shown} has {len(parts):,} parts; a path has at most {MAX_DEPTH}")
     if skipped("/".join(parts)):
         raise ToolError(f"{shown} is not part of the workspace (caches and version control are left out)")
     return parts
@@ -116,18 +121,16 @@ class Contained:
         """Each regular file below `folder` as (path, bytes), sorted; links are not followed and skipped names left
         out."""
         start = parts_of(folder)
-        with self._folder(start, folder) as handle:
-            found = []
-            for where, folders, names, here in os.fwalk(".", dir_fd=handle, follow_symlinks=False):
-                prefix = "/".join((*start, *where.split("/")[1:]))
-                folders[:] = [name for name in folders if not skipped(name)]
-                for name in names:
-                    if skipped(name):
-                        continue
-                    with contextlib.suppress(FileNotFoundError):
-                        status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                        if stat.S_ISREG(status.st_mode):
-                            found.append((f"{prefix}/{name}".lstrip("/"), status.st_size))
+        with self._folder(start, folder):
+            pass  # says what is wrong with it
+        found: list[tuple[str, int]] = []
+        waiting = [start]
+        while waiting:  # one handle at a time, however deep a command has made it
+            parts = waiting.pop()
+            with contextlib.suppress(ToolError), self._folder(parts, folder) as handle:
+                below, files = _entries(handle, "/".join(parts))
+                found += files
+                waiting += [(*parts, name) for name in below if len(parts) + 1 < MAX_DEPTH]
         yield from sorted(found)
 
     @contextlib.contextmanager
@@ -153,6 +156,21 @@ class Contained:
             yield handle
         finally:
             os.close(handle)
+
+
+def _entries(handle: int, prefix: str) -> tuple[list[str], list[tuple[str, int]]]:
+    """The folders in a folder, and its regular files as (path, bytes); neither links nor skipped names."""
+    folders, files = [], []
+    with os.scandir(handle) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if skipped(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif entry.is_file(follow_symlinks=False):
+                    files.append((f"{prefix}/{entry.name}".lstrip("/"), entry.stat(follow_symlinks=False).st_size))
+    return folders, files
 
 
 class _Missing(ToolError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ async def _run_one(tree: Tree, command: str, context: ToolContext) -> CheckRun:
             env_extra=context.env_extra,
         )
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        await asyncio.shield(asyncio.to_thread(sandbox.remove, scratch))
     return CheckRun(
         command,
         finished.ok,

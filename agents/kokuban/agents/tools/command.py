@@ -7,7 +7,6 @@ alone, which guard what the checks are made of and can be played back for whoeve
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +43,7 @@ async def _run_command(context: ToolContext, arguments: Mapping[str, Any]) -> st
     except sandbox.SandboxError as error:
         raise ToolError(f"the command was not run: {error}") from error
     finally:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
+        await asyncio.shield(asyncio.to_thread(sandbox.remove, scratch))
     output = sandbox.stabilise(done.output, folder).rstrip() or "(no output)"
     return f"{output}\n=> {ending(done, seconds)}{wrote}"
 

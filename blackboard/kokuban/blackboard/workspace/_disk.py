@@ -74,7 +74,9 @@ class _Scanner:
                     continue
                 try:
                     path.encode()
-                    real = os.path.realpath(os.path.join(real_folder, name), strict=True)
+                    real = os.path.join(real_folder, name)
+                    if stat.S_ISLNK(os.lstat(real).st_mode):  # else all of it is real already, however deep it is
+                        real = os.path.realpath(real, strict=True)
                     mode = os.stat(real).st_mode
                 except UnicodeEncodeError:
                     self.problems.append((path, "its name is not UTF-8"))
