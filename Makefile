@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PURE := */blackboard/core/*,*/supervisor/decide.py,*/supervisor/_agenda.py,*/supervisor/_budget.py,*/supervisor/_gates.py,*/supervisor/_orders.py,*/supervisor/_room.py,*/supervisor/_wants.py
 
-.PHONY: help demo test coverage lint format record bench schemas exports
+.PHONY: help demo test fuzz coverage lint format record bench schemas exports
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*##/make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -16,6 +16,9 @@ demo: $(READY)  ## run the main job on a bundled workspace: five agents, one boa
 
 test: $(READY)  ## run all tests, against real servers and processes
 	@$(RUN) -m pytest -n 4 --dist worksteal $(ARGS)
+
+fuzz: $(READY)  ## 10,000 new examples for each parser of what models, strangers and users send (an hour on two cores)
+	@KOKUBAN_FUZZ_EXAMPLES=$${KOKUBAN_FUZZ_EXAMPLES:-10000} $(RUN) -m pytest tests/fuzz -n 2 $(ARGS)
 
 coverage: $(READY)  ## branch coverage of what is pure: the fold, the budget arithmetic, the decisions
 	@$(RUN) -m coverage run --branch --data-file=.coverage --source=kokuban.blackboard.core,kokuban.supervisor \

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import socket
 import time
 from pathlib import Path
@@ -14,20 +13,16 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kokuban.agents.tools import ToolContext, ToolError
 from kokuban.agents.tools._addresses import is_public, place, places, unwrapped
 from kokuban.agents.tools._pages import readable, text_of
 from kokuban.agents.tools.fetch import fetch
+from support.fuzz import fuzz, in_time
 
-EXAMPLES = int(os.environ.get("KOKUBAN_FUZZ_EXAMPLES", "100"))
-fuzz = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 100, database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-pytestmark = pytest.mark.timeout(max(120, EXAMPLES))
+pytestmark = in_time
 
 # --- what models and strangers write ----------------------------------------------------------------------------------
 

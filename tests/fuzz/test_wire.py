@@ -1,19 +1,15 @@
-"""Whatever a model server sends: a reply that can be stored and sent back, or one of our errors, and in time.
-
-KOKUBAN_FUZZ_EXAMPLES says how many examples each target tries (100 in the suite; by hand 10,000).
-"""
+"""Whatever a model server sends: a reply that can be stored and sent back, or one of our errors, and in time."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kokuban.agents.models import (
@@ -35,15 +31,9 @@ from kokuban.agents.models._faults import model_error, wait_of
 from kokuban.agents.models._messages import MessagesDialect, MessagesReply
 from kokuban.agents.models._sse import SseDecoder, SseEvent
 from kokuban.agents.models._texttools import in_text, read_calls
+from support.fuzz import fuzz, in_time
 
-EXAMPLES = int(os.environ.get("KOKUBAN_FUZZ_EXAMPLES", "100"))
-SECONDS = 10.0
-"""No single example may take longer; most take a millisecond."""
-fuzz = settings(
-    max_examples=EXAMPLES, deadline=SECONDS * 1_000, derandomize=EXAMPLES <= 100, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-pytestmark = pytest.mark.timeout(max(120, EXAMPLES))
+pytestmark = in_time
 
 # --- what servers might send ------------------------------------------------------------------------------------------
 

@@ -58,10 +58,10 @@ def _written_out(root: dict[str, Any]) -> Any:
         inside: dict[str, Any] = {}
         for place, one in subschemas(plain):
             keyword, _, name = place.partition(".")
-            if not name:
-                inside[keyword] = write(one)
-            elif keyword in NAMED:
+            if keyword in NAMED:  # of any name, '' too
                 inside.setdefault(keyword, {})[name] = write(one)
+            elif not name:
+                inside[keyword] = write(one)
             else:
                 inside.setdefault(keyword, []).append(write(one))
         plain |= inside

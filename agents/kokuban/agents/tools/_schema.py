@@ -44,7 +44,7 @@ def compiled(name: str, schema: Mapping[str, Any]) -> Shape:
         raise ToolError(refused + "is not JSON") from error
     if len(text) > _MAX_BYTES:
         raise ToolError(refused + f"is larger than {_MAX_BYTES:,} bytes")
-    if schema.get("type") != "object":
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise ToolError(refused + 'must describe an object ("type": "object")')
     try:
         # The draft is the one `$schema` names, else 2020-12; the schema is checked against it here.
