@@ -292,7 +292,8 @@ class Owner:
         op = secrets.token_hex(12)
         data = self.assignment.seal(body, kind, op, fence=self.fence, **fields)
         if leaks(data):  # what tools and models said was seen to before; this is what a bug or an error says
-            body = msgspec.convert(redacted_values(msgspec.to_builtins(body)), type(body))
+            plain = redacted_values(msgspec.json.decode(encode(body)))
+            body = msgspec.json.decode(msgspec.json.encode(plain), type=type(body))
             data = self.assignment.seal(body, kind, op, fence=self.fence, **fields)
         stored = await write(self._bus, subject, data, op=op, fence=Fence(self.assignment.register, self.fence))
         if isinstance(stored, Written):

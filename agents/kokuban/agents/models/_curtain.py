@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+import msgspec
 
-from kokuban.blackboard.redaction import Redactor, redacted
+from kokuban.blackboard.redaction import Redactor, redacted_values
 
 from ._types import Delta, OnDelta, Reply
 
@@ -32,7 +32,8 @@ class Curtain:
 
 
 def without_secrets(reply: Reply) -> Reply:
-    """The same reply, redacted. A provider's own fields stay as they are: they are signed, and shown to nobody."""
-    content = redacted(reply.content)
-    calls = tuple(replace(call, arguments=redacted(call.arguments)) for call in reply.calls)
-    return reply if (content, calls) == (reply.content, reply.calls) else replace(reply, content=content, calls=calls)
+    """The same reply, redacted: all of it, since all of it is journalled. A provider may refuse to have its signed
+    reasoning back so; it was never told what was taken out."""
+    plain = msgspec.to_builtins(reply)
+    clean = redacted_values(plain)
+    return reply if clean == plain else msgspec.convert(clean, Reply)
