@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kokuban.console._errors import INTERRUPTED
 from kokuban.console._models import ModelChoice, choose, model_options, required
 from kokuban.console._options import PATH, json_option
 from kokuban.console._terminal import json_line, put, tell
@@ -41,30 +42,43 @@ def evaluate(
 ) -> int:  # fmt: skip
     """Do the tasks of SUITE (JSON lines) and judge the results by checks that nobody who works on them sees.
 
-    Exit code 0: done, and every --gate holds; 1: one does not.
+    Exit code 0: done, and every --gate holds; 1: one does not; 130: interrupted.
     """
     import asyncio
 
     import msgspec
 
-    from kokuban.console.evaluation import ARMS, InvalidSuite, Results, changed, gates_of, load, summary, table
+    from kokuban.console.evaluation import ARMS, InvalidSuite, Results, Stopped, changed, gates_of, load, summary, table
 
+    if compare is not None and not compare.is_file():
+        raise click.UsageError(f"compare: there is no file {compare}; name the results of an earlier run")
     try:
         tasks = load(suite, [name.strip() for name in only.split(",")] if only else ())
         rules = gates_of(gates)
-    except (InvalidSuite, ValueError) as error:
+        earlier = Results(compare).found.values() if compare else ()
+        if results_file is not None:
+            Results(results_file)  # whether it can be gone on with is said now
+    except (InvalidSuite, ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     if any(rule.least is None for rule in rules) and compare is None:
         raise click.UsageError("gate: no-regression needs --compare FILE")
-    if compare is not None and not compare.is_file():
-        raise click.UsageError(f"compare: there is no file {compare}; name the results of an earlier run")
     choice = required(choose(model, base_url, record, native_tools, endpoint, prices, text_tools))
     arms = ARMS if baseline else ARMS[:1]
+    for rule in rules:
+        if rule.arm not in arms:
+            raise click.UsageError(
+                f"gate: there is no arm {rule.arm}; there is {', '.join(arms)} (--baseline adds more)"
+            )
     known = {task.id for task in tasks}
-    results = asyncio.run(_evaluate(tasks, repeat, arms, results_file, choice, seconds))
+    try:
+        results = asyncio.run(_evaluate(tasks, repeat, arms, results_file, choice, seconds))
+    except Stopped:
+        again = f"; the same command goes on behind what is in {results_file}" if results_file else ""
+        tell(f"Interrupted{again}.")
+        return INTERRUPTED
     mine = [r for r in results.found.values() if r.task in known and r.arm in arms and r.repeat < repeat]
     said = summary(mine)
-    better, worse = changed(mine, Results(compare).found.values()) if compare else ([], [])
+    better, worse = changed(mine, earlier) if compare else ([], [])
     broken = [
         f"{rule.arm}.pass>={rule.least:g}" if rule.least is not None else "no-regression"
         for rule in rules
@@ -77,8 +91,8 @@ def evaluate(
             put(line)
         if compare:
             put(f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}")
-    for rule in broken:
-        tell(f"gate: {rule} does not hold")
+    for text in broken:
+        tell(f"gate: {text} does not hold")
     return 1 if broken else 0
 
 

@@ -40,11 +40,17 @@ _SYSTEM = (
 log = structlog.get_logger("kokuban.eval")
 
 
+class Stopped(Exception):
+    """The crew has ended, as a signal asked; no result came of what was under way."""
+
+
 class Bench:
     """One server and one crew for a whole suite, and the same model for single calls. Use `Bench.open`."""
 
-    def __init__(self, board: Client, meter: Meter, seconds: int, budget: Budget | None) -> None:
-        self._board, self._meter = board, meter
+    def __init__(
+        self, board: Client, meter: Meter, running: asyncio.Task[None], seconds: int, budget: Budget | None
+    ) -> None:
+        self._board, self._meter, self._running = board, meter, running
         self._seconds, self._budget = seconds, budget
 
     @classmethod
@@ -78,13 +84,23 @@ class Bench:
             board = await stack.enter_async_context(
                 await Client.connect(server.url, name="kokuban eval", credentials=server.credential("client"))
             )
-            yield cls(board, meter, seconds, budget)
+            yield cls(board, meter, running, seconds, budget)
 
     async def run(self, arm: str, task: EvalTask, repeat: int, tokens: int = 0) -> Result:
-        """Do the task once. `tokens` is what the best of n may use."""
-        if arm == "crew":
-            return await self._crew(task, repeat)
-        return await self._calls(arm, task, repeat, tokens)
+        """Do the task once. `tokens` is what the best of n may use. Raises `Stopped` when the crew ends first: a signal
+        that ends this process drains the crew."""
+        doing = asyncio.ensure_future(
+            self._crew(task, repeat) if arm == "crew" else self._calls(arm, task, repeat, tokens)
+        )
+        try:
+            await asyncio.wait({doing, self._running}, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            self._running.result()
+            raise Stopped
+        finally:
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
 
     async def _crew(self, task: EvalTask, repeat: int) -> Result:
         started = time.monotonic()

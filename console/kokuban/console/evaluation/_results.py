@@ -36,22 +36,26 @@ class Results:
     """The results of one run, in a file."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        """Raises `ValueError`, naming the line, for a file of something else."""
+        self._path, self._end = path, 0
         self.found: dict[tuple[str, int, str], Result] = {}
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off by a crash is done again
-            for line in whole.splitlines():
-                result = msgspec.json.decode(line, type=Result)
+            for number, line in enumerate(whole.splitlines(), 1):
+                try:
+                    result = msgspec.json.decode(line, type=Result)
+                except msgspec.DecodeError as error:
+                    raise ValueError(f"{path}, line {number}: it is no result ({error}); name another file") from error
                 self.found[result.key] = result
-            if whole != data:
-                path.write_bytes(whole)
+            self._end = len(whole)
 
     def add(self, result: Result) -> None:
         """Append, and be sure that it is there."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(result) + b"\n")
+            file.truncate(self._end)
+            self._end += file.write(msgspec.json.encode(result) + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self.found[result.key] = result
