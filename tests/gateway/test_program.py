@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kokuban.agents.roles.program import _named_by
+from kokuban.agents.sandbox import probed
 from kokuban.blackboard import Client
 from kokuban.schemas import digest
 from support.nats_server import NatsServer
@@ -68,6 +69,8 @@ async def test_a_program_that_knows_nothing_of_kokuban_does_a_task(nats_server: 
         ("echo '{}' > $KOKUBAN_OUTPUT/x.nonsense.json; echo x >> calc.py", "x.nonsense.json"),
         ("echo '{}' > $KOKUBAN_OUTPUT/x.patch.json", "'x.patch.json': Object missing required field"),
         ("kill -9 $$", "killed by signal 9"),
+        ("rmdir $KOKUBAN_OUTPUT", "($KOKUBAN_OUTPUT) was removed"),
+        ("rmdir $KOKUBAN_OUTPUT; ln -s /usr/share $KOKUBAN_OUTPUT", "or replaced by something else"),
         ("echo $OPENAI_API_KEY in $HOME; exit 1", "exit code 1: … in ~"),
     ],
 )
@@ -86,6 +89,31 @@ async def test_what_a_program_leaves_is_judged(
         outcome = await board.result(task, timeout=60)
     assert outcome.state == "failed"
     assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("isolation", "reason"), [("preferred", "Device or resource busy"), ("none", "checkout' is not a folder")]
+)
+async def test_what_is_put_in_the_place_of_its_files_is_not_read(
+    nats_server: NatsServer, tmp_path: Path, isolation: str, reason: str
+) -> None:
+    if isolation == "preferred" and probed().kind != "bubblewrap":
+        pytest.skip("without bubblewrap it is as with none")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "calc.py").write_text(f"{FIXED}SECRET = 'of somebody else'\n")
+    (tmp_path / "others" / "check.sh").write_text(workspace(tmp_path / "ws").joinpath("check.sh").read_text())
+    command = f"cd .. && mv checkout away && ln -sfn {tmp_path / 'others'} checkout; true"
+    model = replies(tmp_path / "s.json")
+    async with (
+        team(nats_server.url, model, tmp_path / "team", roles=OTHERS),
+        coder(nats_server.url, model, command, tmp_path / "log", KOKUBAN_ISOLATION=isolation),
+        await Client.connect(nats_server.url) as board,
+    ):  # fmt: skip
+        task = await board.submit("Fix both", workspace=tmp_path / "ws", checks=[CHECK], attempts=1, replans=0)
+        outcome = await board.result(task, timeout=60)
+    assert outcome.state == "failed"
+    assert reason in outcome.reason
+    assert not any(b"of somebody else" in one.data for one in await records(nats_server.url))
 
 
 async def test_results_of_other_kinds_stand_in_files(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Coding:
 
     async def files(self) -> Tree:
         """The checkout as it is now. Raises `WorkspaceError`."""
-        return await asyncio.to_thread(scan, self.context.checkout)
+        return await asyncio.to_thread(scan, self.context.checkout, may_be_link=False)
 
     async def check(self) -> None:
         """Run the checks on the files as they are, once for each state of them; a line in the journal like any call."""

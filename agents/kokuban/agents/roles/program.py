@@ -47,18 +47,19 @@ class Program:
         produces = work.assignment.order.produces
         work.saw("untrusted")  # it reads what it likes
         coding = await Coding.begin(work, check="patch" in produces)
-        results = work.home / "output"
+        place = work.home / "program"  # all that it can write, but for the checkout: nothing of the runtime's is there
+        results = place / "output"
         files = await _files(work)
-        order = await asyncio.to_thread(_write, work.home, files, _order(coding, files))
+        order = await asyncio.to_thread(_write, place, files, _order(coding, files))
         given = {
-            "KOKUBAN_ORDER": str(order), "KOKUBAN_INPUT": str(work.home / "input"),
-            "KOKUBAN_SOURCES": str(work.home / "sources"), "KOKUBAN_OUTPUT": str(results),
+            "KOKUBAN_ORDER": str(order), "KOKUBAN_INPUT": str(place / "input"),
+            "KOKUBAN_SOURCES": str(place / "sources"), "KOKUBAN_OUTPUT": str(results),
             "KOKUBAN_PROMPT": _prompt(coding),
         }  # fmt: skip
-        await asyncio.to_thread(checkout, await work.sources(), work.home / "sources")
+        await asyncio.to_thread(checkout, await work.sources(), place / "sources")
         gateway = Gateway(Asking(work, await scope_of(work)))
         async with gateway.serving():
-            done = await self._run(work, coding, given, gateway)
+            done = await self._run(work, coding, place, {**gateway.environment, **given}, gateway)
         if gateway.broken is not None:
             raise gateway.broken
         if gateway.failure is not None:
@@ -78,13 +79,15 @@ class Program:
             raise StepFailed("no_progress", f"the program left no output; it said: {said}")
         return outputs
 
-    async def _run(self, work: Work, coding: Coding, given: dict[str, str], gateway: Gateway) -> Finished | None:
+    async def _run(
+        self, work: Work, coding: Coding, place: Path, environment: dict[str, str], gateway: Gateway
+    ) -> Finished | None:
         """The program's end; None when the step was over before."""
         running = asyncio.create_task(
             run(
-                self._command, cwd=coding.context.checkout, home=work.home, timeout_seconds=max(0.1, work.seconds_left),
+                self._command, cwd=coding.context.checkout, home=place, timeout_seconds=max(0.1, work.seconds_left),
                 output_cap_bytes=OUTPUT_CAP_BYTES, network=True, readable=self._readable,
-                env_extra={**gateway.environment, **given},
+                env_extra=environment,
             )
         )  # fmt: skip
         over = asyncio.create_task(gateway.over.wait())
@@ -145,7 +148,7 @@ async def _files(work: Work) -> list[tuple[dict[str, Any], bytes]]:
 
 def _write(home: Path, files: list[tuple[dict[str, Any], bytes]], order: dict[str, Any]) -> Path:
     """The order and its inputs as files; the path of the order."""
-    (home / "output").mkdir()
+    (home / "output").mkdir(parents=True)
     (home / "input").mkdir()
     for what, data in files:
         (home / "input" / what["file"]).write_bytes(data)
@@ -189,6 +192,10 @@ def _order(coding: Coding, files: list[tuple[dict[str, Any], bytes]]) -> dict[st
 def _declared(folder: Path, produces: tuple[str, ...], derived: tuple[str, ...]) -> list[Output]:
     """What stands in files NAME.KIND.json. Raises `StepFailed` for one that cannot be taken, with its name."""
     outputs: list[Output] = []
+    if folder.is_symlink() or not folder.is_dir():
+        raise StepFailed(
+            "tool", "the folder of its output ($KOKUBAN_OUTPUT) was removed, or replaced by something else"
+        )
     for path in sorted(folder.iterdir())[: MAX_FILES + 1]:
         name, _, kind = path.name.removesuffix(".json").rpartition(".")
         if len(outputs) == MAX_FILES:

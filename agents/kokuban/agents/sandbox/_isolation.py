@@ -119,7 +119,8 @@ def wrapped(
     variable in `environment`."""
     environment["LEFT_RUNNING"] = os.path.join(environment["TMPDIR"], LEFT)
     read = [part for folder in more for part in ("--ro-bind", str(folder), str(folder))]
-    writable = [part for folder in (cwd, home) for part in ("--bind", str(folder), str(folder))]
+    # Inner folders last: what is bound by itself can be neither moved nor replaced by a link.
+    writable = [part for folder in sorted((cwd, home)) for part in ("--bind", str(folder), str(folder))]
     program = _bubblewrap()
     assert program is not None
     return [

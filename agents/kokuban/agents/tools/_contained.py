@@ -50,7 +50,8 @@ class Contained:
         self._root = root
 
     def __enter__(self) -> Self:
-        self._handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with _explained("its folder"):
+            self._handle = os.open(self._root, _FOLDER_FLAGS)
         return self
 
     def __exit__(self, *_: object) -> None:

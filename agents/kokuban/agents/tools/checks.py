@@ -82,7 +82,7 @@ async def _run_checks(context: ToolContext, arguments: Mapping[str, Any]) -> str
     if not context.checks:
         raise ToolError("this task has no checks to run; read the files again instead")
     try:
-        runs = await run_checks_on(await asyncio.to_thread(scan, context.checkout), context)
+        runs = await run_checks_on(await asyncio.to_thread(scan, context.checkout, may_be_link=False), context)
     except WorkspaceError as error:
         raise ToolError(f"the checks cannot be run on these files: {error}") from error
     failed = sum(not run.passed for run in runs)

@@ -31,7 +31,7 @@ async def _run_command(context: ToolContext, arguments: Mapping[str, Any]) -> st
     scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="command-", dir=context.home))
     folder = scratch / "workspace"
     try:
-        before = await asyncio.to_thread(scan, context.checkout)
+        before = await asyncio.to_thread(scan, context.checkout, may_be_link=False)
         await asyncio.to_thread(checkout, before, folder)
         done = await sandbox.run(
             arguments["command"], cwd=folder, home=scratch / "home", timeout_seconds=seconds,
@@ -64,7 +64,7 @@ def ending(done: sandbox.Finished, seconds: float) -> str:
 def _written(before: Tree, folder: Path) -> str:
     """Which files it changed, for a model that expects them to be kept."""
     try:
-        after = scan(folder)
+        after = scan(folder, may_be_link=False)
     except WorkspaceError:
         return "\n[the files that it wrote are not kept]"
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

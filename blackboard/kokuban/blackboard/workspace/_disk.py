@@ -22,19 +22,22 @@ from kokuban.blackboard.workspace._tree import (
 _NAMED_PROBLEMS = 10  # a folder full of bad links gets one readable error
 
 
-def scan(root: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> Tree:
+def scan(
+    root: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES, may_be_link: bool = True
+) -> Tree:  # fmt: skip
     """The files below `root` as a tree, without what `skipped` names. Empty folders leave no trace.
 
-    A link that stays inside is stored as a copy of what it leads to. Raises `WorkspaceError`, naming the paths (the
-    first ten), when `root` is missing or not a folder, and for links that lead outside, nowhere or in a circle,
-    special files, unreadable files, names that are not UTF-8, and more than `max_files` or `max_bytes` in all.
+    A link that stays inside is stored as a copy of what it leads to; `root` itself may be a link where no program of
+    others could put it there. Raises `WorkspaceError`, naming the paths (the first ten), when `root` is missing or not
+    a folder, and for links that lead outside, nowhere or in a circle, special files, unreadable files, names that are
+    not UTF-8, and more than `max_files` or `max_bytes` in all.
     """
     shown = _shown(str(root))
     try:
         real_root = root.resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkspaceError(f"the folder {shown} does not exist or cannot be reached; name an existing one") from error
-    if not real_root.is_dir():
+    if (root.is_symlink() and not may_be_link) or not real_root.is_dir():
         raise WorkspaceError(f"{shown} is not a folder; name the folder that holds the files")
     scanner = _Scanner(str(real_root), max_files, max_bytes)
     for path, real, executable in scanner.walk():
