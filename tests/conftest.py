@@ -39,7 +39,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
 
 
 def pytest_unconfigure() -> None:
-    faulthandler.dump_traceback_later(limits.EXIT_SECONDS, exit=True)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # which waits for the others, and is ended by its controller
+        faulthandler.dump_traceback_later(limits.EXIT_SECONDS, exit=True)
 
 
 @pytest.fixture
