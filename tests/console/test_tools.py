@@ -84,7 +84,7 @@ def test_tools_of_a_server_are_listed_and_judged_as_strangers(here: Here, tmp_pa
     file = tmp_path / "tools.toml"
     file.write_text(f'[mcp.s]\ncommand = ["{sys.executable}", "{SERVER}", "stdio"]\n', "utf-8")
     shown = here("tools", "list", "--tools", file).out.splitlines()
-    assert sum("mcp:s" in line and "consequential" in line and "other" in line for line in shown) == 11
+    assert sum("mcp:s" in line and "consequential" in line and "other" in line for line in shown) == 12
     checked = here("tools", "check", "--tools", file)
     assert checked.code == 1
     assert "s_add" in checked.out

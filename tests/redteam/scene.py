@@ -202,7 +202,7 @@ class Scene:
         model = script(home / "script.json", *said)
         clerk = Obedient(own, critique)
         async with (
-            Toolbox.open(home / "tools.toml") as box,
+            Toolbox.open(home / "tools.toml", self.outside.tools()) as box,
             team(self.url, model, home / "team", roles=["planner"]),
             self._member("clerk", clerk, home, box, reflect=attempts > 1),
             self._gatherer(model, home, bool(note)),
@@ -223,7 +223,7 @@ class Scene:
             yield
             return
         async with (
-            Toolbox.open(home / "tools.toml") as box,
+            Toolbox.open(home / "tools.toml", self.outside.tools()) as box,
             self._member("gatherer", open_model(model, env={}), home, box),
         ):
             yield
@@ -240,7 +240,6 @@ class Scene:
             await register_kind(self.bus, kind, json.dumps(TEXT).encode())
         await register_role(self.bus, text)
         made = parse_contract(text, role, list(kinds))
-        box.tools = (*box.tools, *self.outside.tools())
         async with await Bus.connect(self.url) as bus:
             worker = Worker(
                 bus, made, Agent(role, made.summary, None, kinds), home=home / role, meter=Meter(model), toolbox=box,

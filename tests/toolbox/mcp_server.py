@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from typing import Any
 
 import mcp.types as types
@@ -14,7 +15,7 @@ from mcp.server.fastmcp import FastMCP
 server = FastMCP("tests", host="127.0.0.1", port=int(sys.argv[2]) if len(sys.argv) > 2 else 1, log_level="CRITICAL")
 low: Any = server._mcp_server
 ANYTHING = {"type": "object"}
-NAMES = ("add", "env", "slow", "die", "pid", "data", "refuse", "bad", "flood", "picture", "typed")
+NAMES = ("add", "env", "slow", "die", "pid", "data", "refuse", "bad", "flood", "picture", "block", "typed")
 TOOLS = [types.Tool(name=name, description=f"{name.title()}. Returns text.", inputSchema=ANYTHING) for name in NAMES]
 TOOLS[-1].outputSchema = {"type": "object", "required": ["n"], "$ref": "http://127.0.0.1:9/x.json"}
 TOOLS[0].annotations = types.ToolAnnotations(readOnlyHint=True)
@@ -38,6 +39,9 @@ async def call(request: types.CallToolRequest) -> types.ServerResult:
     elif name == "slow":
         await asyncio.sleep(values["seconds"])
         content = text("slept")
+    elif name == "block":
+        time.sleep(values["seconds"])  # noqa: ASYNC251  # it answers nobody meanwhile, as many servers do
+        content = text("worked")
     elif name == "die":
         os._exit(3)
     elif name == "pid":

@@ -81,10 +81,11 @@ async def test_all_pages_are_taken_and_strangers_are_not_believed(
     more = 'environment = ["FOR_IT"]\n[tool.s_pid]\ntier = "read"\neffect = "read"\n'
     async with opened(tmp_path, over_stdio(more)) as box:
         tools = {tool.name: tool for tool in box.tools}
-        assert len(tools) == 11
+        assert list(tools) == sorted(tools)  # whatever order the server lists them in: requests are compared
+        assert len(tools) == 12
         assert (tools["s_add"].tier, tools["s_add"].effect) == ("consequential", "other")
         assert (tools["s_pid"].tier, tools["s_pid"].source) == ("read", "mcp:s")
-        assert len({tool.version for tool in box.tools}) == 11
+        assert len({tool.version for tool in box.tools}) == 12
         assert (await call(box, "s_add", a=1, b=2)).text == "3"
         names = (await call(box, "s_env")).text.split(",")
         assert "FOR_IT" in names
@@ -118,6 +119,30 @@ async def test_a_call_out_of_time_ends_no_other(tmp_path: Path) -> None:
         assert (await call(box, "s_pid")).text == before.text
 
 
+async def test_a_server_that_works_need_not_answer_pings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_mcp, "PING_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(_mcp, "PING_SECONDS", 0.1)
+    async with opened(tmp_path, over_stdio()) as box:
+        before = await call(box, "s_pid")
+        for _ in range(3):
+            assert (await call(box, "s_block", seconds=0.5)).text == "worked"
+        assert (await call(box, "s_pid")).text == before.text
+
+
+async def test_a_server_that_comes_later_has_its_tools_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_mcp, "GRACE_SECONDS", 0.01)
+    port = free_port()
+    text = f'[mcp.h]\nurl = "http://127.0.0.1:{port}/mcp"\n[tool.h_add]\ntier = "read"\n'
+    async with opened(tmp_path, text) as box:
+        assert box.tools == ()
+        assert set(box.disabled) == {"h_*"}
+        with served(port):
+            assert len(await eventually(lambda: box.tools, seconds=30)) == 12
+            assert box.disabled == {}
+            assert (await until_it_answers(box, "h_add")).text == "3"
+            assert next(tool.tier for tool in box.tools if tool.name == "h_add") == "read"
+
+
 async def test_a_server_that_dies_leaves_its_call_open_and_is_started_again(tmp_path: Path) -> None:
     async with opened(tmp_path, over_stdio()) as box:
         first = await call(box, "s_pid")
@@ -135,6 +160,7 @@ async def test_over_http_a_request_that_found_nobody_is_known_not_to_be_sent(tmp
     port = free_port()
     text = f'[mcp.h]\nurl = "http://127.0.0.1:{port}/mcp?token=canary-2"\ntimeout_seconds = 10\n'
     with served(port) as server:
+        await eventually(lambda: listens(port), seconds=30)
         async with opened(tmp_path, text) as box:
             assert (await call(box, "h_add", a=1, b=2)).text == "3"
             pending = asyncio.create_task(call(box, "h_slow", seconds=30))
@@ -146,6 +172,8 @@ async def test_over_http_a_request_that_found_nobody_is_known_not_to_be_sent(tmp
             gone = await call(box, "h_add", a=1, b=2)
             assert (gone.ok, gone.known, gone.transient) == (False, True, True)
             assert "canary" not in gone.text
+            worded = await call(box, "h_add", a="initialize", b="initialize")
+            assert (worded.known, worded.transient) == (True, True)
             with served(port):
                 assert (await until_it_answers(box, "h_add")).text == "3"
 
@@ -162,7 +190,7 @@ async def test_an_address_that_leads_nowhere_is_told_without_what_it_holds(
     }
     text = "".join(f"[mcp.{name}]\n{how}\n" for name, how in servers.items())
     with served(port):
-        await eventually(lambda: listens(port))
+        await eventually(lambda: listens(port), seconds=30)
         async with opened(tmp_path, text) as box:
             assert box.tools == ()
             assert "ConnectError" in box.disabled["a_*"]

@@ -68,6 +68,10 @@ async def test_modules_beside_the_file_and_credentials(tmp_path: Path) -> None:
         ('[mcp.s]\ncommand = ["a"]\nurl = "http://h/"', "either command or url"),
         ('[mcp.s]\nurl = "http://user:pw@h/"', "mcp.s.url"),
         ('[mcp."a b"]\ncommand = ["a"]', "mcp"),
+        (
+            '[mcp.web]\nurl = "http://a/"\n[mcp.web_db]\nurl = "http://b/"',
+            "mcp.web_db: its name begins with that of web",
+        ),
         ('[tool.t]\ntier = "harmless"', "tool.t.tier"),
         ("[tool.t]\ntimeout_seconds = 0", "tool.t.timeout_seconds"),
         ("[secret.lower]", "secret"),

@@ -64,6 +64,17 @@ class ToolboxFile(_Part):
     tool: dict[Name, Declared] = {}
     secret: dict[Variable, Secret] = {}
 
+    @model_validator(mode="after")
+    def _apart(self) -> ToolboxFile:
+        """A tool's name begins with its server's: which server's it is must be plain."""
+        for name in self.mcp:
+            longer = next((other for other in self.mcp if other.startswith(f"{name}_")), None)
+            if longer is not None:
+                raise ValueError(
+                    f"mcp.{longer}: its name begins with that of {name} and '_', so its tools' could be its"
+                )
+        return self
+
 
 def parse_toolbox(text: str, origin: str) -> ToolboxFile:
     """Raises `InvalidToolbox`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -15,9 +16,18 @@ class _Client(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-            if request.method != "POST" or b'"initialize"' in request.content:
+            if request.method != "POST" or _method(request.content) == "initialize":
                 raise
             return httpx.Response(404, request=request)
+
+
+def _method(content: bytes) -> object:
+    """Of a message of the protocol; an argument of a call may hold any word."""
+    try:
+        message = json.loads(content)
+    except ValueError:
+        return None
+    return message.get("method") if isinstance(message, dict) else None
 
 
 def client(timeout_seconds: float) -> httpx.AsyncClient:

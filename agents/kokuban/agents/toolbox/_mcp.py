@@ -7,6 +7,7 @@ declaration of ours each is consequential and may not be run again, whatever its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -23,7 +24,8 @@ from kokuban.agents.toolbox._results import text_of
 from kokuban.agents.tools import Tool, ToolContext, ToolError
 from kokuban.schemas import digest
 
-START_SECONDS = 20.0
+START_SECONDS, GRACE_SECONDS = 20.0, 3.0
+PING_EVERY_SECONDS, PING_SECONDS = 1.0, 10.0
 PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 MAX_TOOLS = 500
@@ -51,19 +53,31 @@ class McpSource:
         self._ready = asyncio.Event()
         self._broken = asyncio.Event()
         self._gone = asyncio.Event()
-        self._first: dict[str, Any] = {}
+        self._tried = asyncio.Event()
+        self._calls = self._under_way = 0
+        self._first: dict[str, Any] | None = None
         self._now: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect, within bounds. A server that cannot be reached has no tools; it is tried again all the same."""
+        """Connect, within bounds. A server that cannot be reached has no tools yet; it is tried again all the same, and
+        has them when it comes."""
         self._task = asyncio.create_task(self._keep())
         try:
             async with asyncio.timeout(START_SECONDS):
-                await self._ready.wait()
+                await self._tried.wait()
         except TimeoutError:
-            self.why_not = self.why_not or f"no answer within {START_SECONDS:g} s"
-            log.warning("MCP server has no tools now", server=self.name, why=self.why_not)
+            self.why_not = f"no answer within {START_SECONDS:g} s"
+        if not self.connected:  # it may be starting, too
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), GRACE_SECONDS)
+        if not self.connected:
+            log.warning("MCP server has no tools yet", server=self.name, why=self.why_not)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has been, and so what its tools are."""
+        return self._first is not None
 
     async def stop(self) -> None:
         """Disconnect, and end the server if it was started here."""
@@ -73,8 +87,9 @@ class McpSource:
 
     @property
     def tools(self) -> list[Tool]:
-        """As they were listed at the first connection."""
-        return [self._tool(one) for one in self._first.values()]
+        """As they were listed at the first connection, by name: servers list them in any order."""
+        first = self._first or {}
+        return [self._tool(first[name]) for name in sorted(first)]
 
     def _tool(self, listed: Any) -> Tool:
         remote, version = str(listed.name), _version(listed)
@@ -114,6 +129,7 @@ class McpSource:
 
         request = ClientRequest(CallToolRequest(params=CallToolRequestParams(name=remote, arguments=values)))
         session, gone = self._session, self._gone
+        self._calls, self._under_way = self._calls + 1, self._under_way + 1
         # Not `call_tool`: that judges the result by a schema of the server's, which may hang or fetch something.
         asking = asyncio.ensure_future(session.send_request(request, CallToolResult))
         ending = asyncio.ensure_future(gone.wait())
@@ -135,6 +151,7 @@ class McpSource:
             said = clip(str(error.error.message), 2_000)
             raise ToolError(f"{self.name} refused: {said}") from error
         finally:
+            self._under_way -= 1
             for task in (asking, ending):
                 task.cancel()
             await asyncio.gather(asking, ending, return_exceptions=True)
@@ -156,9 +173,10 @@ class McpSource:
                 async with self._connected() as session:
                     self._session = session
                     listed = await _listed(session)
-                    self._first = self._first or listed
+                    self._first = listed if self._first is None else self._first
                     self._now = {name: _version(one) for name, one in listed.items()}
                     self._ready.set()
+                    self._tried.set()
                     self.why_not = ""
                     pause = PAUSE_SECONDS
                     await self._until_broken(session)
@@ -170,18 +188,27 @@ class McpSource:
             finally:
                 self._ready.clear()
                 self._gone.set()
+                self._tried.set()
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
 
     async def _until_broken(self, session: Any) -> None:
-        """Until a call found it broken, or it no longer answers a ping."""
+        """Until a call found it broken, or it no longer answers a ping. While it works at a call it need not answer:
+        many servers do one thing at a time, and the call has a time limit of its own."""
         while not self._broken.is_set():
             try:
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(PING_EVERY_SECONDS):
                     await self._broken.wait()
             except TimeoutError:
-                async with asyncio.timeout(10):
-                    await session.send_ping()
+                calls = self._calls
+                if self._under_way:
+                    continue
+                try:
+                    async with asyncio.timeout(PING_SECONDS):
+                        await session.send_ping()
+                except TimeoutError:
+                    if calls == self._calls:
+                        raise
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:

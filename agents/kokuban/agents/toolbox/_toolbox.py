@@ -23,25 +23,46 @@ log = structlog.get_logger("kokuban.tools")
 
 
 class Toolbox:
-    """`tools` may be used; `built_in` are those that come with Kokuban, as the file declares them; `disabled` are those
-    that may not be used, each with the reason. Use `Toolbox.open`."""
+    """`built_in` are the tools that come with Kokuban, as the file declares them; `tools` all others that may be used,
+    `disabled` those that may not, each with the reason. Both grow when a server comes that was not there. Use
+    `Toolbox.open`."""
 
-    def __init__(self, file: ToolboxFile, tools: Sequence[Tool]) -> None:
+    def __init__(self, file: ToolboxFile, tools: Sequence[Tool], sources: Sequence[McpSource] = ()) -> None:
         self.file = file
-        self.disabled: dict[str, str] = {}
         self.built_in = tuple(self._declared(tool) for tool in BUILT_IN_TOOLS)
+        self._own, self._sources = tools, sources
+        self._judge()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        self._look()
+        return self._tools
+
+    @property
+    def disabled(self) -> dict[str, str]:
+        self._look()
+        absent = {f"{s.name}_*": s.why_not for s in self._sources if not s.connected and s.why_not}
+        return self._disabled | absent
+
+    def _look(self) -> None:
+        if self._there != [source.connected for source in self._sources]:
+            self._judge()
+
+    def _judge(self) -> None:
+        self._there = [source.connected for source in self._sources]
+        self._disabled: dict[str, str] = {}
         usable = Registry(self.built_in)
         found: list[Tool] = []
-        for tool in tools:
+        for tool in (*self._own, *(tool for source in self._sources for tool in source.tools)):
             mended = self._declared(tool)
             try:
                 usable.add(mended)
             except ToolError as error:  # one that cannot be used takes nothing away from the others
-                self.disabled[tool.name] = str(error)
+                self._disabled[tool.name] = str(error)
                 log.warning("tool is disabled", tool=tool.name, source=tool.source, why=str(error))
             else:
                 found.append(mended)
-        self.tools = tuple(found)
+        self._tools = tuple(found)
 
     def _declared(self, tool: Tool) -> Tool:
         """The tool with what the file says of it."""
@@ -50,25 +71,25 @@ class Toolbox:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path) -> AsyncIterator[Toolbox]:
-        """Read the file, import its modules, connect to its servers; let go of them at the end. Raises
-        `InvalidToolbox`."""
+    async def open(cls, path: Path, more: Sequence[Tool] = ()) -> AsyncIterator[Toolbox]:
+        """Read the file, import its modules, connect to its servers; let go of them at the end. `more` are tools of the
+        caller's own. Raises `InvalidToolbox`."""
         try:
             file = parse_toolbox(path.read_text("utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidToolbox(f"tools: {path} cannot be read ({type(error).__name__}); name a file") from error
         folder = path.absolute().parent
-        tools = [tool for module in file.python for tool in _of_module(module, folder)]
+        tools = [*more, *(tool for module in file.python for tool in _of_module(module, folder))]
         seconds = {name: d.timeout_seconds for name, d in file.tool.items() if d.timeout_seconds is not None}
         sources = [McpSource(name, server, folder, seconds) for name, server in file.mcp.items()]
         try:
             await asyncio.gather(*(source.start() for source in sources))
-            tools += [tool for source in sources for tool in source.tools]
-            box = cls(file, tools)
-            unknown = sorted(file.tool.keys() - {tool.name for tool in (*tools, *BUILT_IN_TOOLS)})
+            box = cls(file, tools, sources)
+            known = {*(tool.name for tool in (*box.built_in, *box.tools)), *box.disabled}
+            absent = tuple(f"{source.name}_" for source in sources if not source.connected)
+            unknown = sorted(name for name in file.tool if name not in known and not name.startswith(absent))
             if unknown:
                 log.warning("declared tools are not there", tools=unknown)
-            box.disabled |= {f"{s.name}_*": s.why_not for s in sources if not s.tools and s.why_not}
             yield box
         finally:
             for source in reversed(sources):
