@@ -20,6 +20,7 @@ from kokuban.blackboard.wire import Bus
 from support.bench import Bench, Benches, Says
 from support.desk import Desk
 from support.nats_server import NatsServer
+from support.waiting import cancelled, eventually
 
 pytestmark = pytest.mark.anyio
 HI = Reply(content="hi", usage=Usage(10, 5), model="m-1")
@@ -152,6 +153,59 @@ async def test_a_program_that_ends_while_a_call_is_under_way_is_no_cancelled_ste
     assert gateway.failure is None
 
 
+class Waiting(Says):
+    """A model that answers when it may."""
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.begun, self.may = asyncio.Event(), asyncio.Event()
+
+    async def call(self, *args: Any) -> Reply:
+        self.begun.set()
+        await self.may.wait()
+        return await super().call(*args)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["asked again before the reply", "asked again after it"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_gave_up_and_asks_again_pays_once(bench: Benches, before: bool, stream: bool) -> None:
+    b = await bench()
+    model = Waiting(HI)
+    b.work.meter = Meter(model)
+    body = openai(stream=stream)
+    async with asyncio.timeout(20), Gateway(Asking(b.work)).serving() as gateway:
+        gives_up = asyncio.create_task(ask(gateway, "/v1/chat/completions", body))
+        await model.begun.wait()
+        await cancelled(gives_up)
+        if before:
+            first = gateway._bought[0].asker
+            again = asyncio.create_task(ask(gateway, "/v1/chat/completions", body))
+            await eventually(lambda: gateway._bought[0].asker is not first)
+            model.may.set()
+        else:
+            model.may.set()
+            await eventually(lambda: gateway.calls == 1)
+            again = asyncio.create_task(ask(gateway, "/v1/chat/completions", body))
+        assert "hi" in (await again).text
+        assert model.asked == 1
+        assert "hi" in (await ask(gateway, "/v1/chat/completions", body)).text
+        assert model.asked == 2, "it asks for another"
+
+
+async def test_two_that_ask_the_same_at_once_both_pay(bench: Benches) -> None:
+    async with serving(await bench(), HI) as (gateway, model):
+        await asyncio.gather(*(ask(gateway, "/v1/chat/completions", openai()) for _ in range(2)))
+        assert model.asked == 2
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_half_a_pair_is_passed_on_as_the_mark_for_it(bench: Benches, path: str) -> None:
+    async with serving(await bench(), HI) as (gateway, model):
+        body = rb'{"max_tokens": 9, "messages": [{"role": "user", "content": "a\ud800b \ud83d\ude00"}]}'
+        assert (await ask(gateway, path, body)).status_code == 200
+    assert model.requests[0].messages[0].content == "a\ufffdb \U0001f600"
+
+
 async def test_what_comes_after_a_stop_word_is_thrown_away(bench: Benches) -> None:
     said = Reply(content="Thought: a\nObservation: made up", usage=Usage(10, 5), model="m-1")
     async with serving(await bench(), said, said) as (gateway, _):
@@ -187,11 +241,18 @@ def test_a_choice_of_tools_leaves_those(choice: Any, left: list[str]) -> None:
 
 
 BAD: list[tuple[Any, str]] = [
-    (b"{", "not JSON"), (b"[" * 100_000, "not JSON"), ([], "messages"), ({}, "messages"),
+    (b"{", "not JSON"), (b"[" * 100_000, "not JSON"), ([], "a JSON object"), ({}, "messages"),
     (openai(n=2), "n:"), (openai(functions=[{}]), "functions"),
     ({"messages": [{"role": "wizard", "content": "x"}]}, "wizard"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "image_url"),
     ({"messages": "hello"}, "messages"), (openai(tools=[{"type": "function", "function": {}}]), "name"),
+    (openai(tools=[{"type": "function", "function": {"name": "f", "parameters": "x"}}]), "parameters: an object"),
+    ({"messages": [{"role": "assistant", "tool_calls": 3}]}, "tool_calls: a list"),
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]}, "text is expected"),
+    (openai(max_tokens=True), "max_tokens: a whole number"), (openai(max_tokens="9"), "max_tokens"),
+    (openai(max_tokens=0), "max_tokens"), (openai(max_completion_tokens=-1), "max_completion_tokens"),
+    (openai(temperature="hot"), "temperature"), (openai(seed=2**64), "seed"), (openai(response_format=3), "format"),
+    (openai(response_format={"type": "json_schema", "json_schema": "x"}), "json_schema: an object"),
 ]  # fmt: skip
 
 

@@ -32,9 +32,11 @@ class Says:
     def __init__(self, *replies: Reply | BaseException) -> None:
         self.replies = list(replies)
         self.asked = 0
+        self.requests: list[Request] = []
 
     async def call(self, request: Request, context: CallContext, progress: object) -> Reply:
         self.asked += 1
+        self.requests.append(request)
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, BaseException):
             raise reply

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from kokuban.agents._asking import Asking
+from kokuban.agents._tape import fingerprint
 from kokuban.agents._work import StepFailed
 from kokuban.agents.gateway._replies import anthropic_body, anthropic_events, openai_body, openai_events
-from kokuban.agents.gateway._requests import Refusal, of_anthropic, of_openai, until_stop
+from kokuban.agents.gateway._requests import Refusal, of_anthropic, of_openai, parsed, until_stop
 from kokuban.agents.models import ModelError, Reply, Request, worst_request_tokens
 
 MAX_BODY_BYTES = 16 * 2**20
+MAX_UNDELIVERED = 16
 log = structlog.get_logger("kokuban.gateway")
 
 
@@ -34,6 +37,7 @@ class Gateway:
         self.over = asyncio.Event()
         self.calls = 0
         self._asking = asking
+        self._bought: list[_Bought] = []
         self._one = asyncio.Lock()  # the journal is a tape: calls made at once take their turns
         self._port = 0
 
@@ -66,9 +70,11 @@ class Gateway:
                 yield self
             finally:
                 server.should_exit = True
+                for one in self._bought:
+                    one.task.cancel()
                 await asyncio.wait({running}, timeout=5)
                 running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+                await asyncio.gather(running, *(one.task for one in self._bought), return_exceptions=True)
 
     def _app(self) -> Any:
         from starlette.applications import Starlette
@@ -114,18 +120,41 @@ class Gateway:
             said, wanted = await self._read(request, read)
         except _Refused as refused:
             return refused.answer
+        bought = await self._buy(wanted, request)
         try:
-            reply, n = await self._ask(wanted)
+            reply, n = await asyncio.shield(bought.task)
         except StepFailed as error:
             return _error(429, "insufficient_quota", f"{error.why}: {error.reason}")
         except ModelError as error:
             return _error(400, error.code or "invalid_request_error", str(error))
         except asyncio.CancelledError:  # the program has ended, and this server does
             return _error(503, "server_error", "this step is over")
+        finally:
+            if bought.task.done() and (bought.task.cancelled() or bought.task.exception() is not None):
+                self._forget(bought)
+        if bought.asker is not request or await request.is_disconnected():  # whoever asks again gets it
+            return _error(503, "server_error", "you went away")
+        self._forget(bought)
         reply = until_stop(reply, said)
         if said.get("stream"):
             return StreamingResponse(events(reply, n), media_type="text/event-stream")
         return JSONResponse(body(reply, n))
+
+    async def _buy(self, wanted: Request, request: Any) -> _Bought:
+        """The call that this request makes. One whose asker went away before its reply was there (a client that gives
+        up, and tries again) is not made twice: the next identical request has it."""
+        seen = fingerprint(msgspec.to_builtins(wanted))
+        for one in self._bought:
+            if one.seen == seen and await one.asker.is_disconnected():
+                one.asker = request
+                return one
+        one = _Bought(seen, asyncio.create_task(self._ask(wanted)), request)
+        lost = [old for old in self._bought if old.task.done()][:-MAX_UNDELIVERED]
+        self._bought = [*(old for old in self._bought if old not in lost), one]
+        return one
+
+    def _forget(self, bought: _Bought) -> None:
+        self._bought = [one for one in self._bought if one is not bought]
 
     async def _read(self, request: Any, read: Callable[[Any], Request]) -> tuple[dict[str, Any], Request]:
         """The body as it came, and what it asks. Raises `_Refused`."""
@@ -137,12 +166,9 @@ class Gateway:
             if len(data) > MAX_BODY_BYTES:
                 raise _Refused(413, "too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
         try:
-            said = json.loads(bytes(data))
-            said = said if isinstance(said, dict) else {}
-            return said, read(said)
-        except (ValueError, RecursionError) as error:
-            words = str(error) if isinstance(error, Refusal) else "the body is not JSON"
-            raise _Refused(400, "invalid_request_error", words) from error
+            return parsed(bytes(data), read)
+        except Refusal as refusal:
+            raise _Refused(400, "invalid_request_error", str(refusal)) from refusal
 
     async def _ask(self, wanted: Request) -> tuple[Reply, int]:
         async with self._one:
@@ -169,6 +195,15 @@ class Gateway:
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         given = given or request.headers.get("x-api-key", "")
         return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+@dataclass(eq=False)
+class _Bought:
+    """A call, and who waits for its reply."""
+
+    seen: str
+    task: asyncio.Task[tuple[Reply, int]]
+    asker: Any
 
 
 class _Refused(Exception):
