@@ -14,8 +14,8 @@ from kokuban.agents._keys import key_stem
 from kokuban.agents._owner import Fenced
 from kokuban.agents._tape import InDoubt, Parked
 from kokuban.agents.models import Call
-from kokuban.agents.policy import default_policy
-from kokuban.agents.tools import Observation, Registry, Tool
+from kokuban.agents.policy import Policy, PolicyFile, default_policy
+from kokuban.agents.tools import Observation, Registry, Tool, ToolContext
 from kokuban.blackboard.wire import Bus
 from kokuban.schemas import Decided, digest, encode, subjects
 from support.bench import DONE, OPTIONAL, Benches, Talk, call, decided, says, waits
@@ -93,6 +93,39 @@ async def test_what_is_not_approved_goes_back_as_data_and_is_not_run(
     assert not seen.ok
     assert said in seen.text
     assert second.work.ledger.spent.tool_calls == 0
+
+
+async def test_what_the_policy_denied_is_told_as_it_was_to_whoever_takes_the_step_up(bench: Benches) -> None:
+    """Another version of the policy says it in other words; what was bought after it would be bought again."""
+    rule = '[[rules]]\nname = "no money"\noutcome = "deny"\ntools = ["wire_money"]\n'
+    first = await bench()
+    first.work.policy = Policy.parse(f'version = "1"\n{rule}')
+    with pytest.raises(ConnectionAbortedError):
+        await first.run(WIRE, says(call("look", '{"path":"a"}')), ConnectionAbortedError("as if killed"))
+    second = await bench(resumes=True)
+    second.work.policy = Policy.parse(f'version = "2"\n{rule}')
+    assert await second.run(DONE) == "done"
+    assert second.model.asked == 1, "what was settled is not bought again"
+    assert "rule 'no money', policy 1:" in second.talk.seen[0].text
+
+
+async def test_where_pages_may_be_fetched_from_is_what_the_policy_says_at_that_moment(
+    bench: Benches, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('version = "1"\negress = ["a.example"]\n')
+    first = await bench()
+    first.work.policy = PolicyFile(file)
+    seen: list[tuple[str, ...]] = []
+
+    def look(context: ToolContext, values: Any) -> str:
+        seen.append(context.egress)
+        file.write_text(f'version = "2"\negress = ["b{len(seen)}.example"]\n')
+        return "seen"
+
+    first.tools = Registry([Tool("look", "", {"type": "object"}, look, "read", "read")])
+    await first.run(says(call("look", '{"n":1}')), says(call("look", '{"n":2}')), DONE)
+    assert seen == [("a.example",), ("b1.example",)]
 
 
 async def test_a_denial_is_told_once_and_the_same_call_is_not_asked_for_over_and_over(bench: Benches) -> None:

@@ -153,6 +153,8 @@ async def test_it_costs_a_part_of_the_budget_and_is_left_out_without_it(attempts
     await attempts.attempt()
     assert await attempts.attempt(AssertionError("it must not be asked"), allotment=Allotment(tokens=2_000)) == ()
     assert await attempts.attempt(AssertionError("nor with one turn"), allotment=Allotment(steps=1)) == ()
+    for micros in (0, 1):  # nor where money is limited, and its price is more than a part of it, or is not known
+        assert await attempts.attempt(AssertionError("nor"), allotment=Allotment(micros=micros)) == ()
     assert await attempts.attempt(reply(content="now")) == ("now",)
 
 

@@ -90,6 +90,20 @@ def test_what_was_meant_as_a_call_and_is_none_is_told(text: str, words: str) -> 
     assert words in call.problem
 
 
+@pytest.mark.parametrize("name", ["[]", "{}", "3", "null", '["look"]', "true"])
+def test_a_name_that_is_no_text_is_no_crash(name: str) -> None:
+    for text in (
+        f'{{"name": {name}, "arguments": {{}}}}',
+        f'[{{"name": {name}}}]',
+        f'```json\n{{"name": {name}}}\n```',
+    ):
+        assert read(text)[1] == []
+        (call,) = read_calls(
+            Reply(content=f"<tool_call>\n{text}\n</tool_call>", usage=Usage(1, 1), model="m"), request(tools=(LOOK,))
+        ).calls
+        assert call.problem is not None
+
+
 def test_several_calls_keep_their_order_and_their_number_is_bounded() -> None:
     other = BLOCK.replace('"a"', '"b"')
     assert [values for _, values, _ in read(f"{BLOCK}\n{other}")[1]] == [{"path": "a"}, {"path": "b"}]

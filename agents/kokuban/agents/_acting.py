@@ -153,7 +153,10 @@ class Acting:
         except ToolError as error:
             return Observation(str(error), False, terminal=error.terminal)
         labels: list[Trust] = []
-        given = dataclasses.replace(context, secrets=secrets, trust=self.work.trust, saw=labels.append)
+        policy = self.work.policy  # as it is now: it may have changed since the step began
+        given = dataclasses.replace(
+            context, secrets=secrets, trust=self.work.trust, saw=labels.append, egress=policy.egress, local=policy.local
+        )
         done = await execute(judged, given)
         return dataclasses.replace(done, trust=least_trusted(done.trust, *labels))
 

@@ -84,7 +84,7 @@ async def told(work: Work, tool: str, decided: Decided, usage: Usage = Usage()) 
     described = describe({"gate": decided.gate, "outcome": decided.outcome})
     played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described), perform)
     work.ledger.settle(played.usage)
-    return text
+    return str(played.result["text"])  # of whoever wrote it first: the model was told so
 
 
 def _in_words(tool: str, decided: Decided, seconds: int | None) -> str:
@@ -112,7 +112,7 @@ async def denied(work: Work, judged: Arguments, ruling: Ruling, usage: Usage) ->
     described = describe({"tool": tool, "hash": digest(judged.canonical.encode()), "outcome": "denied"})
     played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described, ruling=str(ruling)), perform)
     work.ledger.settle(played.usage)
-    return text
+    return str(played.result["text"])
 
 
 def _why(judged: Arguments, ruling: Ruling) -> str:

@@ -17,7 +17,7 @@ from kokuban.agents._data import framed
 from kokuban.agents._owner import Owner
 from kokuban.agents._past import head_and_tail, one_line
 from kokuban.agents._prompts import prompt
-from kokuban.agents._work import Work
+from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.models import ModelOverflow, Reply, Request, worst_request_tokens
 from kokuban.agents.roles._shared import scope_of
 from kokuban.blackboard.wire import crash_point
@@ -29,6 +29,7 @@ OUTPUT_TOKENS = 400
 SHARE = 0.25
 """Of the attempt's tokens: a critique that needs more is not written."""
 ENTRIES, TRAJECTORY_CHARS, ERROR_CHARS, GOAL_CHARS = 24, 6_000, 3_000, 2_000
+UNPAID = ("steps", "tokens", "budget")
 SAYS_SOMETHING = ("failed", "verdict", "refused")
 NOT_ITS_OWN = ("model", "bug", "budget", "in_doubt")
 """Failures of which what the attempt did is not the cause."""
@@ -64,10 +65,14 @@ async def reflect(owner: Owner, work: Work) -> tuple[str, ...]:
 
 
 async def _asked(asking: Asking, request: Request) -> str:
-    """The critique, '' when the model has none or cannot take the request."""
+    """The critique, '' when the model has none or cannot take the request, or the step cannot pay for it."""
     try:
         reply = await asking.ask(request)
     except ModelOverflow:
+        return ""
+    except StepFailed as failed:
+        if failed.why not in UNPAID:
+            raise
         return ""
     return "".join(c for c in reply.content if c.isprintable() or c == "\n").strip()[:CRITIQUE_CHARS]
 
@@ -102,9 +107,13 @@ def _subject(records: list[tuple[int, Record]], attempt: int) -> Ref | None:
 
 def _affordable(work: Work, request: Request) -> bool:
     """Whether enough is left for the critique and for the work after it."""
-    given = work.assignment.order.allotment
-    worst = worst_request_tokens(request) + request.max_output_tokens
-    return given.steps > 1 and worst <= min(given.tokens * SHARE, work.ledger.left_tokens)
+    given, ledger = work.assignment.order.allotment, work.ledger
+    assert work.meter is not None
+    tokens_in = worst_request_tokens(request)
+    price = work.meter.worst(tokens_in, request.max_output_tokens)
+    if given.micros is not None and (price is None or price > min(given.micros * SHARE, ledger.left_micros)):
+        return False
+    return given.steps > 1 and tokens_in + request.max_output_tokens <= min(given.tokens * SHARE, ledger.left_tokens)
 
 
 def _request(work: Work, records: list[tuple[int, Record]], failed: Feedback) -> Request:

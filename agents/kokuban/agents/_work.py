@@ -105,8 +105,7 @@ class Work:
         at = self.assignment
         return ToolContext(
             tenant=self.spec.tenant, principal=self.principal, task=at.task, step=at.step, author=at.role,
-            memory=self.memory, inputs=tuple(ref.digest for ref in at.order.inputs), egress=self.policy.egress,
-            protected=self.protected, local=self.policy.local,
+            memory=self.memory, inputs=tuple(ref.digest for ref in at.order.inputs), protected=self.protected,
             keep=self._keep, kept=self._kept, checks=self.spec.checks, check_seconds=self.spec.check_seconds, **more,
         )  # fmt: skip
 

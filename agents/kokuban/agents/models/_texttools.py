@@ -150,7 +150,10 @@ def _is_call(text: str, known: set[str]) -> bool:
         begun = _BEGUN.match(text.lstrip())
         return begun is not None and begun[1] in known
     return bool(values) and all(
-        isinstance(value, dict) and value.get("name") in known and value.keys() <= {"name", "id", "type", *_NAMES}
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and value["name"] in known
+        and value.keys() <= {"name", "id", "type", *_NAMES}
         for value in values
     )
 
