@@ -11,7 +11,7 @@ import pytest
 
 from kokuban.agents._work import StepFailed
 from kokuban.agents.loop import Loop
-from kokuban.agents.models import CallContext, Message, Meter, ModelOverflow, Reply, Request
+from kokuban.agents.models import Message, Meter, ModelOverflow, Reply
 from kokuban.agents.roles._acts import Acts, Given
 from kokuban.agents.tools import Tool, ToolContext
 from kokuban.blackboard.wire import Bus
@@ -28,18 +28,13 @@ class Dies(BaseException): ...
 
 
 class Windowed(Says):
-    """A model with a window of its own, which keeps what it was asked."""
+    """A model with a window of its own."""
 
     context_tokens: int | None = None
 
     def __init__(self, window: int | None, *replies: Reply | BaseException) -> None:
         super().__init__(*replies)
         self.context_tokens = window
-        self.requests: list[Request] = []
-
-    async def call(self, request: Request, context: CallContext, progress: object) -> Reply:
-        self.requests.append(request)
-        return await super().call(request, context, progress)
 
 
 @pytest.fixture
