@@ -155,7 +155,8 @@ def check(gone: list[httpx.Request]) -> None:
     for request in gone:
         target = ipaddress.ip_address(request.url.host)
         assert is_public(str(target))
-        assert str(unwrapped(target)) != "8.8.8.8" or request.url.port not in (None, 80)
+        port = request.url.port or {"http": 80, "https": 443}[request.url.scheme]
+        assert (str(unwrapped(target)), port) != ("8.8.8.8", 80)  # protected
         host, line = request.headers["host"], bytes(request.url.raw_path)
         assert host.isascii()
         assert not any(letter in host for letter in "@/\\#? \r\n")

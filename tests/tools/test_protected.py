@@ -135,6 +135,8 @@ async def test_every_server_of_the_cluster_and_the_machine_itself_count(nats_ser
         assert bus.addresses[0] == nats_server.url
         assert set(bus_places(*bus.addresses)) >= {nats_server.url.removeprefix("nats://"), "127.0.0.1:8222"}
     name = socket.gethostname()
+    assert set(bus_places(f"nats://{name}:4333, b:4444,")) >= {f"{name.lower()}:4333", "b:4444", "b:8222"}
+    assert bus_places("a:99999", "[", "a:b") == ()
     assert bus_places(f"tls://ann:secret@{name}:4333")[0] == f"{name.lower()}:4333"
 
 

@@ -40,15 +40,20 @@ def places(*urls: str) -> tuple[str, ...]:
     """Host and port of servers, as `ToolContext.protected` has them."""
     found = []
     for url in urls:
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        host, port = parts.hostname or "localhost", parts.port or _PORTS.get(parts.scheme, _NATS)
+        try:
+            parts = urlsplit(url if "://" in url else f"nats://{url}")
+            host, port = parts.hostname or "localhost", parts.port
+        except ValueError:  # no address, so nothing is there
+            continue
+        port = port or _PORTS.get(parts.scheme, _NATS)
         found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     return tuple(dict.fromkeys(found))
 
 
 def bus_places(*urls: str) -> tuple[str, ...]:
-    """As `places`, with the ports that NATS servers usually have beside that of their clients."""
-    found = places(*urls)
+    """As `places`, with the ports that NATS servers usually have beside that of their clients. Several servers may be
+    given in one text, with commas."""
+    found = places(*(one.strip() for url in urls for one in url.split(",") if one.strip()))
     beside = [f"{place.rpartition(':')[0]}:{port}" for place in found for port in _BESIDE_NATS]
     return tuple(dict.fromkeys((*found, *beside)))
 
