@@ -69,6 +69,22 @@ async def test_nobodys_home_and_no_other_process_is_seen(tmp_path: Path, monkeyp
 
 
 @boxed
+async def test_of_a_folder_that_keeps_credentials_too_the_programs_alone_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".cargo", ".local"):
+        (tmp_path / "user" / name / "bin").mkdir(parents=True)
+        (tmp_path / "user" / name / "credentials").write_text("canary-of-somebody")
+        (tmp_path / "user" / name / "bin" / f"says{name}").write_text("#!/bin/sh\necho here\n")
+        (tmp_path / "user" / name / "bin" / f"says{name}").chmod(0o755)
+    (tmp_path / "user" / "notes").write_text("canary-of-somebody")
+    monkeypatch.chdir(tmp_path / "user")
+    monkeypatch.setenv("PATH", f"{tmp_path}/user/.cargo/bin:{tmp_path}/user/.local/bin::.:{os.environ['PATH']}")
+    seen = await box(tmp_path, f"says.cargo; says.local; grep -rs canary {tmp_path}/user; true")
+    assert seen.output == "here\nhere\n"
+
+
+@boxed
 async def test_it_cannot_become_more(tmp_path: Path) -> None:
     done = await box(tmp_path, "mount -t tmpfs none /mnt; chown 12345 . ; grep CapEff /proc/self/status")
     assert "CapEff:\t0000000000000000" in done.output

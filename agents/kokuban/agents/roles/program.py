@@ -21,7 +21,7 @@ from kokuban.agents._work import StepFailed, Work
 from kokuban.agents.gateway import Gateway
 from kokuban.agents.roles._coding import Coding, cut
 from kokuban.agents.roles._shared import facts_of, feedback_of, scope_of
-from kokuban.agents.sandbox import Finished, run
+from kokuban.agents.sandbox import Finished, programs, run
 from kokuban.blackboard.workspace import checkout
 from kokuban.schemas import KINDS
 
@@ -114,9 +114,10 @@ def _named_by(command: str) -> tuple[Path, ...]:
     for path in (Path(word) for word in words if word.startswith("/") and os.path.exists(word)):
         above = path.parent
         if above.name == "bin" and not _everybodys(above.parent):
-            above = above.parent
-            found += _base_of(above)
-        found.append(path if _everybodys(above) else above)
+            found += map(Path, programs(str(above)))
+            found += _base_of(above.parent)
+        else:
+            found.append(path if _everybodys(above) else above)
     return tuple(path for path in dict.fromkeys(found) if not _everybodys(path))
 
 

@@ -3,7 +3,7 @@
 Invariant: when `run` returns or raises, no process that the command started in its group or session is alive.
 """
 
-from kokuban.agents.sandbox._isolation import Isolation, Kind, isolation, probed
+from kokuban.agents.sandbox._isolation import Isolation, Kind, isolation, probed, programs
 from kokuban.agents.sandbox._output import HeadTail, clip
 from kokuban.agents.sandbox._processes import SandboxError
 from kokuban.agents.sandbox._remove import remove
@@ -12,5 +12,5 @@ from kokuban.agents.sandbox._stabilise import stabilise
 
 __all__ = [
     "DEFAULT_OUTPUT_CAP_BYTES", "Finished", "HeadTail", "Isolation", "Kind", "SandboxError", "clip", "isolation",
-    "probed", "remove", "run", "stabilise",
+    "probed", "programs", "remove", "run", "stabilise",
 ]  # fmt: skip

@@ -34,6 +34,9 @@ MEMORY_FILES_BYTES = 2**29
 """What can be written to /tmp, and to /dev/shm, which are in memory (512 MiB each)."""
 _PROBE_SECONDS = 10
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
+_BESIDE_PROGRAMS = (
+    "bin", "sbin", "shims", "lib", "lib64", "libexec", "versions", "share/pipx", "share/uv/python", "share/uv/tools",
+)  # fmt: skip
 _SETTINGS = (
     "alternatives", "group", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
     "nsswitch.conf", "passwd", "pki", "ssl",
@@ -156,7 +159,7 @@ def _readable(path: str) -> list[str]:
     """The system, the programs on the PATH and the running Python, read only; nobody's home."""
     folders = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS)]
     for entry in [*path.split(os.pathsep), os.path.dirname(sys.executable)]:
-        folders += _programs(entry)
+        folders += programs(entry)
     folders += [sys.prefix, sys.base_prefix]
     folders += [os.environ[name] for name in ("VIRTUAL_ENV", "JAVA_HOME", "GOROOT") if os.environ.get(name)]
     found: list[str] = []
@@ -168,13 +171,21 @@ def _readable(path: str) -> list[str]:
     return found
 
 
-def _programs(entry: str) -> list[str]:
-    """A folder of programs, with the libraries beside it unless that is somebody's home or the root."""
-    entry = os.path.abspath(entry)
+def programs(entry: str) -> list[str]:
+    """A folder of programs and what is needed to run them: the folder above with its libraries, unless that is
+    somebody's home or the root. Of a folder like ~/.local, ~/.cargo or ~/.pyenv, which keeps credentials too, the
+    programs and libraries alone."""
+    if not os.path.isabs(entry):  # an empty one is the folder that the worker was started in
+        return []
+    entry = os.path.normpath(entry)
     above = os.path.dirname(entry)
     homes = {os.path.expanduser("~"), "/root", "/home", "/", "/usr", "/usr/local"}
-    beside = os.path.basename(entry) in ("bin", "sbin", "shims") and above not in homes
-    return [above if beside and os.path.dirname(above) != "/home" else entry]
+    if os.path.basename(entry) not in ("bin", "sbin", "shims") or above in homes or os.path.dirname(above) == "/home":
+        return [entry]
+    if os.path.basename(above).startswith("."):
+        beside = (os.path.join(above, name) for name in _BESIDE_PROGRAMS)
+        return [entry, *(folder for folder in beside if folder != entry and os.path.isdir(folder))]
+    return [above]
 
 
 def _within(folder: str, bound: Sequence[str]) -> bool:
