@@ -129,3 +129,13 @@ async def test_an_address_where_none_belongs_is_said_before_anything_starts() ->
     for wrong in (chosen(BIG, base_url=HERE), chosen(f"openai:x@{HERE}"), chosen(BIG, "coder=anthropic:x")):
         with pytest.raises(ModelConfigError):
             await wrong.validate()
+
+
+def test_no_two_servers_share_the_variable_of_a_key() -> None:
+    urls = ["http://llm.example.com/v1", "http://llm-example.com/v1", "http://llm.example-com/v1", "http://[::1]/v1",
+            "http://1/v1", "http://10.0.0.1/v1", "http://10-0-0-1/v1"]  # fmt: skip
+    assert len({key_variable(url) for url in urls}) == len(urls)
+    assert key_variable(urls[0]) == "KOKUBAN_API_KEY_LLM_EXAMPLE_COM"
+    env = {"KOKUBAN_API_KEY_LOCALHOST": "sk-a", "KOKUBAN_API_KEY_LOCALHOST_8001": "sk-b"}
+    assert key_variable("http://localhost:8001/v1", env) == "KOKUBAN_API_KEY_LOCALHOST_8001"
+    assert key_variable("http://localhost:8002/v1", env) == "KOKUBAN_API_KEY_LOCALHOST"

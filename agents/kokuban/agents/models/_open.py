@@ -86,7 +86,7 @@ def open_model(
 
         model = ScriptedModel(Path(rest))
     else:
-        variable = _KEY if own_url is None else key_variable(own_url)
+        variable = _KEY if own_url is None else key_variable(own_url, env)
         model = _open_server(kind, rest, own_url or base_url, env, variable, thinks, context_tokens)
     if text_tools and kind not in ("openai", "anthropic"):
         from ._texttools import TextTools
@@ -107,14 +107,18 @@ def split_address(spec: str) -> tuple[str, str | None]:
     return (spec[: found.start()], spec[found.start() + 1 :]) if found else (spec, None)
 
 
-def key_variable(url: str) -> str:
-    """The environment variable of the key for the server at an address that stands in a spec: such as
-    KOKUBAN_API_KEY_LLM_EXAMPLE_COM, so that no server is given the key of another."""
+def key_variable(url: str, env: Mapping[str, str] | None = None) -> str:
+    """The environment variable of the key for the server at an address that stands in a spec, so that no server is
+    given the key of another: KOKUBAN_API_KEY_ and its host in capitals, `.` as `_` and `-` as `__` (no two hosts share
+    one). Where `env` has the same with the address's port behind it (…_LOCALHOST_8001), that one."""
     try:
-        host = urlsplit(url).hostname or ""
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").upper(), parts.port
     except ValueError:
-        host = ""
-    return f"{_KEY}_{re.sub('[^A-Za-z0-9]+', '_', host).strip('_').upper()}"
+        host, port = "", None
+    host = f"IP6_{host}" if ":" in host else host
+    name = f"{_KEY}_{re.sub('[^A-Z0-9]', '_', host.replace('-', '__'))}"
+    return f"{name}_{port}" if port is not None and env and env.get(f"{name}_{port}") else name
 
 
 def _open_server(
