@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from kokuban.blackboard.memory import ANYBODY, EVERYTHING, Access, Embeddings, Memories, NoEmbeddings, Shelf
+from kokuban.blackboard.memory import ANYBODY, EVERYTHING, Access, Embeddings, Memories, NoEmbeddings, Shelf, _memories
+from kokuban.blackboard.memory._recall import by_meaning
 from kokuban.blackboard.wire import Bus, ensure_board
 from support.nats_server import NatsServer
 
@@ -100,6 +102,28 @@ async def test_by_meaning_where_no_word_is_shared(bus: Bus, endpoint: Endpoint) 
     assert "secret harbour" not in str(endpoint.asked), "what is not approved is told to nobody"
     assert [m.proposal.key for m in await of(bus, endpoint, shelf).recall("indent")] == ["style", "where"]
     assert endpoint.asked[1]["input"] == ["indent"], "each text is sent once"
+
+
+async def test_vectors_are_small_few_and_compared_beside_the_loop(
+    bus: Bus, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_memories, "MOST_VECTORS", 2)
+    threads: list[int] = []
+
+    def compared(*given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return by_meaning(*given)
+
+    monkeypatch.setattr(_memories, "by_meaning", compared)
+    shelf = Shelf("acme")
+    for name in ("one", "two", "three"):
+        await remembered(bus, name, f"The harbour of {name}.")
+        await of(bus, endpoint, shelf).recall("ship")
+    assert {m.proposal.key for m in await of(bus, endpoint, shelf).recall("ship")} == {"two", "three"}
+    assert [m.proposal.key for m in await of(bus, endpoint, shelf).recall("one")][:1] == ["one"]  # by its key still
+    assert len(shelf.vectors) == 2
+    assert {vector.itemsize for vector in shelf.vectors.values()} == {4}
+    assert threading.get_ident() not in threads
 
 
 async def test_forgetting_reaches_the_vectors(bus: Bus, endpoint: Endpoint) -> None:

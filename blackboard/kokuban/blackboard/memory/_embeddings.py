@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -58,17 +60,17 @@ class Embeddings:
         """Where the server is."""
         return self._url
 
-    async def of(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+    async def of(self, texts: Sequence[str]) -> list[array[float]]:
         """A vector for each text, in their order and all of one length. Raises `NoEmbeddings`; nothing is tried
         twice, because there is another way to recall."""
-        found: list[tuple[float, ...]] = []
+        found: list[array[float]] = []
         for start in range(0, len(texts), BATCH):
             found += await self._some([text[:MOST_CHARS] for text in texts[start : start + BATCH]])
         if len({len(vector) for vector in found}) > 1:
             raise NoEmbeddings("embeddings: vectors of different lengths")
         return found
 
-    async def _some(self, texts: list[str]) -> list[tuple[float, ...]]:
+    async def _some(self, texts: list[str]) -> list[array[float]]:
         import asyncio
 
         import httpx
@@ -88,11 +90,16 @@ class Embeddings:
                     data += part
                     if len(data) > MOST_BYTES:
                         raise NoEmbeddings(f"embeddings: an answer of more than {MOST_BYTES} bytes")
-            rows = sorted(_answer.decode(bytes(data)).data, key=lambda row: row.index)
+            rows = await asyncio.to_thread(_rows, bytes(data))
         except (httpx.HTTPError, TimeoutError, msgspec.DecodeError, UnicodeError) as error:
             raise NoEmbeddings(f"embeddings: {type(error).__name__}") from error
-        if [row.index for row in rows] != list(range(len(texts))):
+        if [index for index, _ in rows] != list(range(len(texts))):
             raise NoEmbeddings("embeddings: not one vector for each text")
-        if not all(math.isfinite(number) for row in rows for number in row.embedding):
+        if not all(math.isfinite(number) for _, vector in rows for number in vector):
             raise NoEmbeddings("embeddings: a vector that is none")
-        return [row.embedding for row in rows]
+        return [vector for _, vector in rows]
+
+
+def _rows(data: bytes) -> list[tuple[int, array[float]]]:
+    """In their order, at four bytes a number."""
+    return sorted(((row.index, array("f", row.embedding)) for row in _answer.decode(data).data), key=itemgetter(0))

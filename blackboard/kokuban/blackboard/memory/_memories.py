@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from kokuban.schemas.memory import Forgotten, Judgement, MemoryKind, Proposal
 EVERYTHING: frozenset[MemoryKind] = frozenset({"fact", "preference", "episode"})
 ANYBODY = None
 """For `Access.principals`: whomever a memory concerns."""
+MOST_VECTORS = 10_000
+"""The newest memories of a tenant that are recalled by meaning (of 1,000 numbers each: 40 MB); older ones by key."""
 log = structlog.get_logger("kokuban.memory")
 
 
@@ -170,18 +173,22 @@ class Memories:
         found = [memory for memory in await self.listed() if memory.state == "approved"]
         exact = [memory for memory in found if memory.proposal.key == query.strip()]
         near = await self._by_meaning(found, query) if self._embeddings is not None and found else None
-        ranked = near if near is not None else by_words(found, query)
+        ranked = near if near is not None else await asyncio.to_thread(by_words, found, query)
         return [*exact, *(memory for memory in ranked if memory not in exact)][:limit]
 
     async def _by_meaning(self, found: list[Memory], query: str) -> list[Memory] | None:
         assert self._embeddings is not None
+        found = found[-MOST_VECTORS:]
         vectors = self._shelf.vectors
         new = [memory for memory in found if memory.bound not in vectors]
         try:
             texts = [f"{memory.proposal.key}: {memory.proposal.text}" for memory in new]
             *made, asked = await self._embeddings.of([*texts, query])
             vectors |= {memory.bound: vector for memory, vector in zip(new, made, strict=True)}
-            return by_meaning(found, [vectors[memory.bound] for memory in found], asked)
+            ours = [vectors[memory.bound] for memory in found]
+            for bound in list(vectors)[:-MOST_VECTORS]:
+                del vectors[bound]
+            return await asyncio.to_thread(by_meaning, found, ours, asked)
         except (NoEmbeddings, ValueError) as error:  # an endpoint whose vectors changed their length is none either
             log.warning("recalled by words", error=str(error)[:200])
             return None

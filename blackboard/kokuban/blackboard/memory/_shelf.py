@@ -3,6 +3,8 @@ reads on from where the last one stopped, and asks the stream's leader whether t
 
 from __future__ import annotations
 
+from array import array
+
 from kokuban.blackboard.core import Stored
 from kokuban.blackboard.memory._fold import Memory, folded, said
 from kokuban.blackboard.wire import Bus
@@ -15,7 +17,7 @@ class Shelf:
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        self.vectors: dict[str, tuple[float, ...]] = {}
+        self.vectors: dict[str, array[float]] = {}
         self._board = ""
         self._after = 0
         self._records: list[Stored] = []
