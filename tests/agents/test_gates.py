@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kokuban.agents._gates import gate_id
+from kokuban.agents._gates import HIDDEN, gate_id, shown
 from kokuban.agents._keys import key_stem
 from kokuban.agents._owner import Fenced
 from kokuban.agents._tape import InDoubt, Parked
@@ -275,3 +275,12 @@ async def test_a_reply_is_not_parked_halfway(bench: Benches) -> None:
     second = await bench(resumes=True, decided=(decided(await bench.gate()),))
     assert await second.run(DONE) == "done"
     assert second.names == ["wire_money"]
+
+
+def test_texts_below_a_name_that_says_secret_are_left_out() -> None:
+    given = {"a": [{"apiKey": "x", "n": 1}], "credentials": {"user": "ann", "list": ["y", ["z"]], "on": True, "": ""},
+             "max_tokens": 500, "note": "x"}  # fmt: skip
+    assert shown(given) == {
+        "a": [{"apiKey": HIDDEN, "n": 1}], "max_tokens": 500, "note": "x",
+        "credentials": {"user": HIDDEN, "list": [HIDDEN, [HIDDEN]], "on": True, "": ""},
+    }  # fmt: skip

@@ -33,12 +33,14 @@ def gate_id(step: str, begun: int, call: int) -> str:
     return f"{step}{end}"
 
 
-def shown(value: Any) -> Any:
-    """Arguments as they may stand on the board: what a field's name says is secret is left out. A model knows no
-    secrets of the runtime; this is for those that it was told."""
+def shown(value: Any, secret: bool = False) -> Any:
+    """Arguments as they may stand on the board: texts below a field whose name says that it is secret are left out. A
+    model knows no secrets of the runtime; this is for those that it was told."""
     if isinstance(value, dict):
-        return {k: HIDDEN if _SECRET.search(k) and isinstance(v, str) and v else shown(v) for k, v in value.items()}
-    return [shown(item) for item in value] if isinstance(value, list) else value
+        return {k: shown(v, secret or bool(_SECRET.search(k))) for k, v in value.items()}
+    if isinstance(value, list):
+        return [shown(item, secret) for item in value]
+    return HIDDEN if secret and isinstance(value, str) and value else value
 
 
 async def decision_on_call(work: Work, judged: Arguments, key: str, ruling: Ruling) -> Decided:
