@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +13,11 @@ from hypothesis import strategies as st
 
 from kokuban.agents.tools import BUILT_IN_TOOLS, Arguments, Invalid, Registry, ToolContext, execute
 from kokuban.blackboard.workspace import File, WorkspaceError, checkout, scan
+from support.file_uses import SECRET, USES
 from support.fuzz import fuzz, in_time
 
 pytestmark = in_time
 
-SECRET = "what is nobody's business"
 REGISTRY = Registry(BUILT_IN_TOOLS)
 PARTS = st.sampled_from(
     ["", ".", "..", "...", "~", "a", "b", "A", "link", "away", "f.py", "out", ".git", ".kokuban", "a b", "-rf",
@@ -31,15 +29,6 @@ PATHS = st.builds(
     st.sampled_from(["", "/", "//", "./", "../", "file:///", "\\\\"]), st.lists(PARTS, max_size=6),
     st.sampled_from(["", "/", "/.", "\0"]), st.sampled_from([1, 1, 1, 1, 2, 60, 700]),
 )  # fmt: skip
-USES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "read_file": lambda path: {"path": path},
-    "list_files": lambda path: {"folder": path},
-    "search_files": lambda path: {"text": SECRET[:10], "folder": path},
-    "write_file": lambda path: {"path": path, "content": "written"},
-    "edit_file": lambda path: {"path": path, "old": SECRET, "new": "edited"},
-    "write_code": lambda path: {"path": path, "code": "x = 1\n"},
-    "delete_file": lambda path: {"path": path},
-}
 
 
 def _outside(top: Path) -> dict[str, bytes]:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,20 +19,11 @@ from kokuban.agents.sandbox import remove
 from kokuban.agents.tools import BUILT_IN_TOOLS, Arguments, Observation, Registry, ToolContext, execute
 from kokuban.agents.tools._contained import MAX_DEPTH
 from kokuban.blackboard.workspace import File, scan
+from support.file_uses import SECRET, USES
 
 pytestmark = pytest.mark.anyio
-SECRET, MINE = "the-secret-of-somebody-else", "mine"
+MINE = "mine"
 REGISTRY = Registry(BUILT_IN_TOOLS)
-USES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "read_file": lambda path: {"path": path},
-    "list_files": lambda path: {"folder": path},
-    "search_files": lambda path: {"text": SECRET[:10], "folder": path},
-    "write_file": lambda path: {"path": path, "content": "written"},
-    "edit_file": lambda path: {"path": path, "old": SECRET, "new": "edited"},
-    "write_code": lambda path: {"path": path, "code": "def f():\n    return 1\n"},
-    "delete_file": lambda path: {"path": path},
-}
-"""Every file tool, and how it is asked to use a path."""
 
 
 async def use(here: ToolContext, name: str, path: str) -> Observation:
