@@ -108,6 +108,7 @@ class LauncherProcess:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # else under nohup it is ignored here, too
         )
         self.pids: list[int] = []
         while len(self.pids) < len(children):
