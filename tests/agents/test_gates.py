@@ -109,6 +109,49 @@ async def test_what_the_policy_denied_is_told_as_it_was_to_whoever_takes_the_ste
     assert "rule 'no money', policy 1:" in second.talk.seen[0].text
 
 
+def ruled(version: int, outcome: str) -> Policy:
+    """A policy that says this of the money."""
+    rule = f'[[rules]]\nname = "rule {version}"\noutcome = "{outcome}"\ntools = ["wire_money"]\n'
+    return Policy.parse(f'version = "{version}"\n{rule}')
+
+
+@pytest.mark.parametrize("now", ["allow", "approve", "deny"])
+@pytest.mark.parametrize("by", ["policy", "person"])
+async def test_what_was_refused_and_told_is_not_judged_again_by_another_policy(
+    bench: Benches, by: str, now: str
+) -> None:
+    """Else money goes where somebody said no, and what was bought after the no is bought again."""
+    then = ruled(1, "deny" if by == "policy" else "approve")
+    decisions: tuple[Decided, ...] = ()
+    first = await bench()
+    first.work.policy = then
+    bought: list[Any] = [WIRE, says(call("look", '{"path":"a"}')), ConnectionAbortedError("as if killed")]
+    if by == "person":
+        gate = await waits(first, bought.pop(0))
+        decisions = (decided(gate, "denied", "no"),)
+        first = await bench(resumes=True, decided=decisions)
+        first.work.policy = then
+    with pytest.raises(ConnectionAbortedError):
+        await first.run(*bought)
+    second = await bench(resumes=True, decided=decisions)
+    second.work.policy = ruled(2, now)
+    assert await second.run(DONE) == "done"
+    assert second.model.asked == 1, "what was settled is not bought again"
+    assert [seen.text for seen in second.talk.seen] == [first.talk.seen[0].text, "look ran"]
+    assert "wire_money" not in second.names
+    assert second.work.ledger.spent.tool_calls == (2 if by == "policy" else 1)
+
+
+async def test_a_persons_answer_is_told_as_it_was(bench: Benches) -> None:
+    gate = await waits(await bench(), says(call("ask_person", '{"question": "Which year?"}')))
+    first = await bench(resumes=True, decided=(decided(gate, "answered", "2024"),))
+    with pytest.raises(ConnectionAbortedError):
+        await first.run(says(call("look", '{"path":"a"}')), ConnectionAbortedError("as if killed"))
+    second = await bench(resumes=True, decided=(decided(gate, "answered", "2025"),))
+    assert await second.run(DONE) == "done"
+    assert second.talk.seen[0].text == "2024"
+
+
 async def test_where_pages_may_be_fetched_from_is_what_the_policy_says_at_that_moment(
     bench: Benches, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kokuban.agents._asking import Asking
-from kokuban.agents._gates import answer_of_person, decision_on_call, denied, shown, told
+from kokuban.agents._gates import answer_of_person, decision_on_call, denied, refused_before, shown, told
 from kokuban.agents._machine import Machine, State
 from kokuban.agents._repeats import Repeats
 from kokuban.agents._tape import InDoubt, describe, named
@@ -56,6 +56,9 @@ class Acting:
             work.tape.next_call, "tool", tool.name, describe(shown(dict(judged.values))), key, effect=tool.effect
         )
         go(State.POLICY)
+        before = await refused_before(work, judged)
+        if before is not None:
+            return Observation(before, False)
         await self._reserve(opening)
         if tool.name == ASK_PERSON.name:
             answer = await answer_of_person(work, str(judged.values["question"]))
@@ -69,7 +72,7 @@ class Acting:
             if ruling.outcome == "approve":
                 decided = await decision_on_call(work, judged, key, ruling)
                 if decided.outcome != "approved":
-                    return Observation(await told(work, tool.name, decided), False)
+                    return Observation(await told(work, tool.name, decided, judged=judged), False)
                 gate = decided.gate
         go(State.PENDING)
         observation = await self._execute(judged, replace(opening, gate=gate, ruling=str(ruling)))

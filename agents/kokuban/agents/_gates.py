@@ -75,15 +75,18 @@ async def ask_person(work: Work, question: str) -> Decided:
     return answer
 
 
-async def told(work: Work, tool: str, decided: Decided, usage: Usage = Usage()) -> str:
+async def told(
+    work: Work, tool: str, decided: Decided, usage: Usage = Usage(), *, judged: Arguments | None = None
+) -> str:
     """Write down, as the next call, what came of a gate that no tool call follows, and return it in words: a person's
-    answer, or why the call is not run."""
+    answer, or why the call `judged` is not run."""
     text = _in_words(tool, decided, work.spec.approval_seconds)
 
     async def perform() -> tuple[object, Usage]:
         return {"text": text}, usage
 
-    described = describe({"gate": decided.gate, "outcome": decided.outcome})
+    bound = {} if judged is None else {"hash": digest(judged.canonical.encode()), "tool": tool}
+    described = describe({"gate": decided.gate, "outcome": decided.outcome, **bound})
     played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described), perform)
     work.ledger.settle(played.usage)
     return str(played.result["text"])  # of whoever wrote it first: the model was told so
@@ -113,6 +116,24 @@ async def denied(work: Work, judged: Arguments, ruling: Ruling, usage: Usage) ->
 
     described = describe({"tool": tool, "hash": digest(judged.canonical.encode()), "outcome": "denied"})
     played = await work.tape.call(lambda n: Opens(n, "tool", "decision", described, ruling=str(ruling)), perform)
+    work.ledger.settle(played.usage)
+    return str(played.result["text"])
+
+
+async def refused_before(work: Work, judged: Arguments) -> str | None:
+    """Why the next call, which is this very one, is not run, as the journal has told the model already; None where it
+    has not. What was decided then stands, as for a call that was run, whatever policy and people say by now."""
+    opening = work.tape.settled
+    if opening is None or opening.tool != "decision" or isinstance(opening.arguments, msgspec.UnsetType):
+        return None
+    about = msgspec.json.decode(opening.arguments)
+    if (about.get("tool"), about.get("hash")) != (judged.tool.name, digest(judged.canonical.encode())):
+        return None
+
+    async def perform() -> tuple[object, Usage]:
+        raise AssertionError("it is played back")
+
+    played = await work.tape.call(lambda _: opening, perform)
     work.ledger.settle(played.usage)
     return str(played.result["text"])
 

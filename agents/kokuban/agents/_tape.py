@@ -141,6 +141,12 @@ class Tape:
         """Whether an earlier owner settled a call at the place of the next one, this or another."""
         return self.next_call in self._settled
 
+    @property
+    def settled(self) -> Opens | None:
+        """How an earlier owner opened what it settled at the place of the next call."""
+        known = self._settled.get(self.next_call)
+        return known[0] if known is not None else None
+
     async def call(
         self,
         opens: Callable[[int], Opens],
