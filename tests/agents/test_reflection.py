@@ -12,7 +12,7 @@ import pytest
 from kokuban.agents import _reflection
 from kokuban.agents._prompts import prompt
 from kokuban.agents._reflection import reflect
-from kokuban.agents.models import Meter, ModelOverflow, Request
+from kokuban.agents.models import Meter, ModelOverflow, Prices, Request, worst_request_tokens
 from kokuban.agents.tools import Tool, ToolContext
 from kokuban.blackboard import Client
 from kokuban.blackboard.wire import Bus
@@ -112,14 +112,16 @@ class Attempts:
         self.feedback: tuple[Feedback, ...] = ()
         self.asked: list[Request] = []
 
-    async def attempt(self, *said: Any, why: Any = "no_progress", **order: Any) -> tuple[str, ...]:
+    async def attempt(
+        self, *said: Any, why: Any = "no_progress", prices: Prices | None = None, **order: Any
+    ) -> tuple[str, ...]:
         """The critiques that the next attempt begins with; then it fails."""
         self.number += 1
         register = await self.desk.stands_at()
         seq = await self.desk.order(attempt=self.number, reg=register, feedback=self.feedback, **order)
         owner = await self.desk.claimed(seq)
         self.model = Says(*said)
-        work = await self.desk.work(owner, self.folder, meter=Meter(self.model))
+        work = await self.desk.work(owner, self.folder, meter=Meter(self.model, prices=prices))
         found = await reflect(owner, work)
         await owner.failed(Failed(why, f"reason {self.number}", settles=work.tape.last()))
         self.feedback = (*self.feedback, Feedback(self.number, "failed", f"{why}: reason {self.number}"))[-3:]
@@ -153,9 +155,31 @@ async def test_it_costs_a_part_of_the_budget_and_is_left_out_without_it(attempts
     await attempts.attempt()
     assert await attempts.attempt(AssertionError("it must not be asked"), allotment=Allotment(tokens=2_000)) == ()
     assert await attempts.attempt(AssertionError("nor with one turn"), allotment=Allotment(steps=1)) == ()
-    for micros in (0, 1):  # nor where money is limited, and its price is more than a part of it, or is not known
-        assert await attempts.attempt(AssertionError("nor"), allotment=Allotment(micros=micros)) == ()
     assert await attempts.attempt(reply(content="now")) == ("now",)
+
+
+async def test_it_costs_a_part_of_the_money_at_most(attempts: Attempts) -> None:
+    await attempts.attempt()
+    prices = Prices("test").declare("test=1,1")  # a millionth of a dollar a token
+    assert await attempts.attempt(reply(content="no limit"), prices=prices) == ("no limit",)
+    (request,) = attempts.model.requests
+    worst = worst_request_tokens(request) + request.max_output_tokens
+    for limit in (0, 1, 2 * worst):  # the last could pay for it, and too little would be left for the work
+        await attempts.attempt(AssertionError("nor"), prices=prices, allotment=Allotment(micros=limit))
+        assert attempts.model.asked == 0
+    much = Allotment(micros=8 * worst)
+    await attempts.attempt(AssertionError("no price is known"), allotment=much)
+    assert attempts.model.asked == 0
+    assert await attempts.attempt(reply(content="enough"), prices=prices, allotment=much) == ("enough",)
+
+
+@pytest.mark.parametrize("limit", [{"tokens": 10}, {"steps": 0}, {"micros": 0}])
+async def test_what_cannot_be_paid_for_after_all_is_no_end_of_the_step(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    monkeypatch.setattr(_reflection, "_affordable", lambda work, request: True)
+    await attempts.attempt()
+    assert await attempts.attempt(AssertionError("it must not be asked"), allotment=Allotment(**limit)) == ()
 
 
 async def test_a_request_that_does_not_fit_the_model_is_no_failure(attempts: Attempts) -> None:

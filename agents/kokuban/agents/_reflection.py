@@ -27,7 +27,7 @@ CRITIQUES_KEPT = 3
 CRITIQUE_CHARS = 1_500
 OUTPUT_TOKENS = 400
 SHARE = 0.25
-"""Of the attempt's tokens: a critique that needs more is not written."""
+"""Of the attempt's tokens, and of its money: a critique that may need more is not written."""
 ENTRIES, TRAJECTORY_CHARS, ERROR_CHARS, GOAL_CHARS = 24, 6_000, 3_000, 2_000
 UNPAID = ("steps", "tokens", "budget")
 SAYS_SOMETHING = ("failed", "verdict", "refused")
