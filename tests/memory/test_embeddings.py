@@ -126,6 +126,41 @@ async def test_vectors_are_small_few_and_compared_beside_the_loop(
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.parametrize("how", ["by_words", "by_meaning"])
+async def test_the_loop_goes_on_while_memories_are_compared(
+    bus: Bus, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    loop, compares = asyncio.get_running_loop(), getattr(_memories, how)
+    begun, seen = asyncio.Event(), threading.Event()
+
+    def compared(*given: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        assert seen.wait(30), "the loop stands still"
+        return compares(*given)
+
+    monkeypatch.setattr(_memories, how, compared)
+    await remembered(bus, "where", "All goes through the harbour.")
+    recalls = asyncio.create_task(of(bus, endpoint if how == "by_meaning" else None).recall("harbour"))
+    await begun.wait()
+    seen.set()
+    assert [m.proposal.key for m in await recalls] == ["where"]
+
+
+async def test_vectors_that_another_recall_drops_meanwhile_are_compared_all_the_same(
+    bus: Bus, endpoint: Endpoint
+) -> None:
+    await remembered(bus, "where", "All goes through the harbour.")
+    shelf = Shelf("acme")
+    assert len(await of(bus, endpoint, shelf).recall("ship")) == 1
+
+    def drops(body: Any) -> bytes:
+        shelf.vectors.clear()
+        return b'{"data": [{"index": 0, "embedding": [1, 1]}]}'
+
+    endpoint.answer = drops
+    assert [m.proposal.key for m in await of(bus, endpoint, shelf).recall("ship")] == ["where"]
+
+
 async def test_forgetting_reaches_the_vectors(bus: Bus, endpoint: Endpoint) -> None:
     name, shelf = await remembered(bus, "where", "All goes through the harbour."), Shelf("acme")
     assert len(await of(bus, endpoint, shelf).recall("ship")) == len(shelf.vectors) == 1
@@ -140,6 +175,7 @@ async def test_forgetting_reaches_the_vectors(bus: Bus, endpoint: Endpoint) -> N
         (500, b"{}"), (302, b""), (200, b"nonsense"), (200, b'{"data": []}'), (200, b'{"data": [{"index": 0}]}'),
         (200, b'{"data": [{"index": 0, "embedding": [1]}, {"index": 1, "embedding": [1, 2]}]}'),
         (200, b'{"data": [{"index": 0, "embedding": [1e999]}, {"index": 1, "embedding": [1]}]}'),
+        (200, b'{"data": [{"index": 0, "embedding": [1e39]}, {"index": 1, "embedding": [1]}]}'),
         (200, b'{"data": [{"index": 0, "embedding": []}, {"index": 1, "embedding": []}]}'),
         (200, b'{"data": [{"index": 0, "embedding": [1]}, {"index": 0, "embedding": [1]}]}'),
     ],

@@ -95,11 +95,12 @@ class Embeddings:
             raise NoEmbeddings(f"embeddings: {type(error).__name__}") from error
         if [index for index, _ in rows] != list(range(len(texts))):
             raise NoEmbeddings("embeddings: not one vector for each text")
-        if not all(math.isfinite(number) for _, vector in rows for number in vector):
-            raise NoEmbeddings("embeddings: a vector that is none")
         return [vector for _, vector in rows]
 
 
 def _rows(data: bytes) -> list[tuple[int, array[float]]]:
-    """In their order, at four bytes a number."""
-    return sorted(((row.index, array("f", row.embedding)) for row in _answer.decode(data).data), key=itemgetter(0))
+    """In their order, at four bytes a number. Raises `msgspec.DecodeError`, `NoEmbeddings`."""
+    rows = sorted(((row.index, array("f", row.embedding)) for row in _answer.decode(data).data), key=itemgetter(0))
+    if not all(math.isfinite(number) for _, vector in rows for number in vector):
+        raise NoEmbeddings("embeddings: a vector that is none")
+    return rows

@@ -180,12 +180,15 @@ class Memories:
         assert self._embeddings is not None
         found = found[-MOST_VECTORS:]
         vectors = self._shelf.vectors
-        new = [memory for memory in found if memory.bound not in vectors]
+        known = {memory.bound: vectors[memory.bound] for memory in found if memory.bound in vectors}
+        new = [memory for memory in found if memory.bound not in known]
         try:
             texts = [f"{memory.proposal.key}: {memory.proposal.text}" for memory in new]
             *made, asked = await self._embeddings.of([*texts, query])
-            vectors |= {memory.bound: vector for memory, vector in zip(new, made, strict=True)}
-            ours = [vectors[memory.bound] for memory in found]
+            more = {memory.bound: vector for memory, vector in zip(new, made, strict=True)}
+            known |= more
+            vectors |= more
+            ours = [known[memory.bound] for memory in found]  # others may have dropped them from the shelf meanwhile
             for bound in list(vectors)[:-MOST_VECTORS]:
                 del vectors[bound]
             return await asyncio.to_thread(by_meaning, found, ours, asked)
