@@ -13,7 +13,7 @@ import pytest
 CHECK = "python3 -m unittest -q"
 RIGHT = "def add(a, b):\n    return a + b\n"
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def test_a_file_that_a_tool_call_wrote_is_not_undone(

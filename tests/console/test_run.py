@@ -22,7 +22,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 CHECK = "python3 -m unittest -q"
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def children_of(pid: int) -> list[int]:

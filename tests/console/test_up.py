@@ -18,7 +18,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 CHECK = "python3 -m unittest -q"
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)  # a dozen processes start one after the other, and each wait has its own bound
 CREW = {"supervisor", "planner", "researcher", "coder", "verifier", "integrator"}
 
 
