@@ -223,6 +223,17 @@ async def test_the_environment_is_a_short_list(tmp_path: Path, monkeypatch: pyte
     assert done.output.endswith(f"{tmp_path}/work\n")
 
 
+@pytest.mark.parametrize("instead", ["touch $TMPDIR", "ln -s $TMPDIR $TMPDIR", "ln -s $OTHER $TMPDIR", "true"])
+async def test_what_it_puts_in_the_place_of_its_temporary_folder_is_left_alone(tmp_path: Path, instead: str) -> None:
+    """A file, a circle, or another folder with a file that is named as the runtime's mark."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".left-running").touch()
+    done = await sh(tmp_path, f"rm -r $TMPDIR && {instead} && echo done", env_extra={"OTHER": str(other)})
+    assert (done.output, done.ok, done.left_running) == ("done\n", True, False)
+    assert (other / ".left-running").exists()
+
+
 async def test_the_running_python_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert (await sh(tmp_path, "python -c 'print(1)'")).output == "1\n"

@@ -93,7 +93,7 @@ async def run(
     boxed = kept_apart.kind == "bubblewrap"
     mark_of_others = Path(environment["TMPDIR"], LEFT)
     if boxed:
-        mark_of_others.unlink(missing_ok=True)
+        _taken(mark_of_others)
         found = shutil.which(argv[0], path=environment["PATH"]) if "/" not in argv[0] else argv[0]
         if found is None or not os.path.exists(os.path.join(cwd, found)):
             return _not_started(127, f"{argv[0]}: not found; no such command", kept_apart.kind)
@@ -143,8 +143,7 @@ async def run(
     code = process.returncode
     assert code is not None
     if boxed:
-        left_running = left_running or (not timed_out and mark_of_others.exists())
-        mark_of_others.unlink(missing_ok=True)
+        left_running = (_taken(mark_of_others) and not timed_out) or left_running
         if code > _SHELL_SIGNAL and code - _SHELL_SIGNAL in _SIGNALS:  # as a shell says it
             code = _SHELL_SIGNAL - code
     return Finished(
@@ -170,6 +169,21 @@ async def _started(starting: asyncio.Future[asyncio.subprocess.Process], mark: s
             _processes.kill(process.pid, mark)
             await process.wait()
         raise
+
+
+def _taken(mark: Path) -> bool:
+    """Remove a mark; whether it was there. The command may have put anything in its place, or in its folder's."""
+    try:
+        folder = os.open(mark.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.unlink(mark.name, dir_fd=folder)
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    return True
 
 
 def _not_started(exit_code: int, text: str, kind: Kind) -> Finished:
