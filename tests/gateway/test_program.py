@@ -185,6 +185,19 @@ def test_a_command_opens_the_folders_of_its_programs_and_nobodys_home(tmp_path: 
     assert _named_by(f"ls / /tmp /home {home}") == ()
 
 
+def test_of_dot_folders_a_command_opens_the_programs_and_libraries_alone(tmp_path: Path) -> None:
+    for name in (".cargo/bin", ".local/bin", ".local/share", ".venv/bin", ".venv/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (".cargo/bin/agent", ".cargo/credentials", ".local/share/notes", ".venv/bin/agent"):
+        (tmp_path / name).touch()
+    config = tmp_path / ".venv" / "pyvenv.cfg"
+    config.write_text(f"home = {tmp_path / '.local' / 'bin'}\n")
+    assert _named_by(f"{tmp_path}/.cargo/bin/agent") == (tmp_path / ".cargo" / "bin",)
+    assert _named_by(f"cat {tmp_path}/.cargo/credentials") == (tmp_path / ".cargo" / "credentials",)
+    inside = (tmp_path / ".venv" / "bin", tmp_path / ".venv" / "lib", config, tmp_path / ".local" / "bin")
+    assert _named_by(f"{tmp_path}/.venv/bin/agent") == inside
+
+
 async def test_cancel_ends_the_program(nats_server: NatsServer, tmp_path: Path) -> None:
     model = replies(tmp_path / "s.json")
     mark = f"sleep 61{os.getpid()}"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -72,16 +73,46 @@ async def test_nobodys_home_and_no_other_process_is_seen(tmp_path: Path, monkeyp
 async def test_of_a_folder_that_keeps_credentials_too_the_programs_alone_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (".cargo", ".local"):
-        (tmp_path / "user" / name / "bin").mkdir(parents=True)
-        (tmp_path / "user" / name / "credentials").write_text("canary-of-somebody")
-        (tmp_path / "user" / name / "bin" / f"says{name}").write_text("#!/bin/sh\necho here\n")
-        (tmp_path / "user" / name / "bin" / f"says{name}").chmod(0o755)
-    (tmp_path / "user" / "notes").write_text("canary-of-somebody")
-    monkeypatch.chdir(tmp_path / "user")
-    monkeypatch.setenv("PATH", f"{tmp_path}/user/.cargo/bin:{tmp_path}/user/.local/bin::.:{os.environ['PATH']}")
-    seen = await box(tmp_path, f"says.cargo; says.local; grep -rs canary {tmp_path}/user; true")
-    assert seen.output == "here\nhere\n"
+    user = tmp_path / "user"
+    for name in (".cargo/bin", ".local/bin", ".tool"):
+        (user / name).mkdir(parents=True)
+        (user / name / f"says{name[:6]}").write_text("#!/bin/sh\necho here\n")
+        (user / name / f"says{name[:6]}").chmod(0o755)
+    for name in (".cargo/credentials", ".local/token", ".local/share/keyrings/it", ".tool/key", "notes"):
+        (user / name).parent.mkdir(parents=True, exist_ok=True)
+        (user / name).write_text("canary-of-somebody")
+    monkeypatch.chdir(user)
+    monkeypatch.setenv("HOME", str(user))
+    entries = [user / ".cargo/bin", user / ".local/bin", user / ".tool", "", ".", user]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, [*entries, os.environ["PATH"]])))
+    seen = await box(tmp_path, f"says.cargo; says.local; says.tool; grep -rs canary {user}; true")
+    assert seen.output == "here\nhere\nhere\n"
+    monkeypatch.setenv("PATH", f"/:{os.environ['PATH']}")
+    monkeypatch.setenv("JAVA_HOME", f"{user}/")
+    assert (await box(tmp_path, f"grep -rs canary {user}")).output == ""
+
+
+@boxed
+async def test_a_virtual_environment_of_a_project_finds_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "project" / ".venv"
+    venv.create(made)
+    packages = next(made.glob("lib/python*/site-packages"))
+    (packages / "its_own.py").write_text("print('found')\n")
+    monkeypatch.setenv("PATH", f"{made / 'bin'}:{os.environ['PATH']}")
+    assert (await box(tmp_path, "python -c 'import its_own'")).output == "found\n"
+
+
+@boxed
+async def test_an_entry_of_the_path_may_be_a_link_into_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "tool" / "bin" / "says"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho here\n")
+    program.chmod(0o755)
+    (tmp_path / "tool" / "link").symlink_to("bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/tool/bin:{tmp_path}/tool/link:{os.environ['PATH']}")
+    assert (await box(tmp_path, "says")).output == "here\n"
 
 
 @boxed

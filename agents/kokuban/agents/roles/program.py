@@ -104,8 +104,8 @@ class Program:
 
 def _named_by(command: str) -> tuple[Path, ...]:
     """What a command must be able to read: the folders of the programs that it names by an absolute path, with the
-    libraries beside a `bin`, and the Python of a virtual environment. Of somebody's home, the temporary folder or the
-    root only the file itself."""
+    libraries beside a `bin`, and the Python of a virtual environment. Of somebody's home or one of its dot folders, the
+    temporary folder or the root only the file itself."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -117,7 +117,7 @@ def _named_by(command: str) -> tuple[Path, ...]:
             found += map(Path, programs(str(above)))
             found += _base_of(above.parent)
         else:
-            found.append(path if _everybodys(above) else above)
+            found.append(path if _everybodys(above) or above.name.startswith(".") else above)
     return tuple(path for path in dict.fromkeys(found) if not _everybodys(path))
 
 
@@ -134,7 +134,7 @@ def _base_of(environment: Path) -> list[Path]:
     except (OSError, ValueError):
         return []
     homes = [Path(line.partition("=")[2].strip()) for line in lines if line.partition("=")[0].strip() == "home"]
-    return [home.parent for home in homes if home.name == "bin" and home.is_dir()]
+    return [Path(one) for home in homes if home.name == "bin" and home.is_dir() for one in programs(str(home))]
 
 
 async def _files(work: Work) -> list[tuple[dict[str, Any], bytes]]:

@@ -7,6 +7,7 @@ the setting KOKUBAN_ISOLATION: `required`, `preferred` (the default) or `none`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -35,7 +36,8 @@ MEMORY_FILES_BYTES = 2**29
 _PROBE_SECONDS = 10
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 _BESIDE_PROGRAMS = (
-    "bin", "sbin", "shims", "lib", "lib64", "libexec", "versions", "share/pipx", "share/uv/python", "share/uv/tools",
+    "bin", "sbin", "shims", "lib", "lib64", "libexec", "include", "versions", "pyvenv.cfg", "share/pipx",
+    "share/uv/python", "share/uv/tools",
 )  # fmt: skip
 _SETTINGS = (
     "alternatives", "group", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
@@ -163,33 +165,53 @@ def _readable(path: str) -> list[str]:
     folders += [sys.prefix, sys.base_prefix]
     folders += [os.environ[name] for name in ("VIRTUAL_ENV", "JAVA_HOME", "GOROOT") if os.environ.get(name)]
     found: list[str] = []
+    bound: list[str] = []
     for folder in dict.fromkeys(folders):
+        if not os.path.isabs(folder) or _home(os.path.normpath(folder)) or _within(folder, bound):
+            continue
         if os.path.islink(folder):
             found += ["--symlink", os.readlink(folder), folder]
-        elif os.path.exists(folder) and not _within(folder, found):
+        elif os.path.exists(folder):
             found += ["--ro-bind", folder, folder]
+            bound.append(folder)
     return found
 
 
 def programs(entry: str) -> list[str]:
     """A folder of programs and what is needed to run them: the folder above with its libraries, unless that is
-    somebody's home or the root. Of a folder like ~/.local, ~/.cargo or ~/.pyenv, which keeps credentials too, the
-    programs and libraries alone."""
+    somebody's home or the root. Of a folder like ~/.local, ~/.cargo, ~/.pyenv or .venv, which may keep credentials too,
+    the programs and libraries alone, and of a home that is itself on the PATH nothing."""
     if not os.path.isabs(entry):  # an empty one is the folder that the worker was started in
         return []
     entry = os.path.normpath(entry)
     above = os.path.dirname(entry)
-    homes = {os.path.expanduser("~"), "/root", "/home", "/", "/usr", "/usr/local"}
-    if os.path.basename(entry) not in ("bin", "sbin", "shims") or above in homes or os.path.dirname(above) == "/home":
+    if _home(entry):
+        return []
+    if os.path.basename(entry).startswith("."):
+        return [*_executables(entry), *_beside(entry)]
+    if os.path.basename(entry) not in ("bin", "sbin", "shims") or _home(above) or above in ("/usr", "/usr/local"):
         return [entry]
     if os.path.basename(above).startswith("."):
-        beside = (os.path.join(above, name) for name in _BESIDE_PROGRAMS)
-        return [entry, *(folder for folder in beside if folder != entry and os.path.isdir(folder))]
+        return [entry, *(path for path in _beside(above) if path != entry)]
     return [above]
 
 
+def _home(folder: str) -> bool:
+    return folder in (os.path.expanduser("~"), "/root", "/home", "/", "//") or os.path.dirname(folder) == "/home"
+
+
+def _executables(folder: str) -> list[str]:
+    with contextlib.suppress(OSError), os.scandir(folder) as inside:
+        return sorted(one.path for one in inside if one.is_file() and os.access(one.path, os.X_OK))
+    return []
+
+
+def _beside(folder: str) -> list[str]:
+    return [path for name in _BESIDE_PROGRAMS if os.path.exists(path := os.path.join(folder, name))]
+
+
 def _within(folder: str, bound: Sequence[str]) -> bool:
-    return any(folder == b or folder.startswith(f"{b}/") for b in bound[1::3] if b.startswith("/"))
+    return any(folder == one or folder.startswith(f"{one}/") for one in bound)
 
 
 def limiter(timeout_seconds: float) -> Callable[[], None]:
