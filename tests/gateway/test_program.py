@@ -7,15 +7,18 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from kokuban.agents.roles.program import _named_by
+from kokuban.agents import Output, StepFailed
+from kokuban.agents.roles.program import _declared, _named_by
 from kokuban.agents.sandbox import probed
 from kokuban.blackboard import Client
 from kokuban.schemas import digest
+from kokuban.schemas.subjects import InvalidName
 from support.nats_server import NatsServer
 from support.processes import Process, child
 from support.team import CHECK, plan, records, script, team, workspace
@@ -69,8 +72,9 @@ async def test_a_program_that_knows_nothing_of_kokuban_does_a_task(nats_server: 
         ("echo '{}' > $KOKUBAN_OUTPUT/x.nonsense.json; echo x >> calc.py", "x.nonsense.json"),
         ("echo '{}' > $KOKUBAN_OUTPUT/x.patch.json", "'x.patch.json': Object missing required field"),
         ("kill -9 $$", "killed by signal 9"),
-        ("rmdir $KOKUBAN_OUTPUT", "($KOKUBAN_OUTPUT) was removed"),
-        ("rmdir $KOKUBAN_OUTPUT; ln -s /usr/share $KOKUBAN_OUTPUT", "or replaced by something else"),
+        ("rmdir $KOKUBAN_OUTPUT", "Nothing is changed yet"),
+        ("rmdir $KOKUBAN_OUTPUT; ln -s /usr/share $KOKUBAN_OUTPUT", "was replaced by something else"),
+        ("echo '{}' > \"$KOKUBAN_OUTPUT/My x.patch.json\"", "'My x.patch.json': the name of an output"),
         ("echo $OPENAI_API_KEY in $HOME; exit 1", "exit code 1: … in ~"),
     ],
 )
@@ -144,6 +148,35 @@ async def test_results_of_other_kinds_stand_in_files(nats_server: NatsServer, tm
     assert outcome.state == "done", outcome.reason
     assert outcome.deliverable is not None
     assert "The harbour is 12 m deep." in outcome.deliverable.report
+
+
+def test_no_output_and_output_that_cannot_be_taken_are_never_our_fault(tmp_path: Path) -> None:
+    assert _declared(tmp_path / "gone", ("note",), ()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(StepFailed, match="replaced by something else"):
+        _declared(tmp_path / "file", ("note",), ())
+    for name, content in [
+        (b"\xff.note.json", b"{}"), (b"A.note.json", b"{}"), (b"a.b.note.json", b"{}"),
+        (b"x" * 65 + b".note.json", b"{}"), (b"a.note.json", b"["), (b"b.note.json", b"[" * 100_000),
+        (b"c.note.json", b"1e999"), (b"d.note.json", b'"\\ud800"'), (b"e.note.json", b"\xff"), (b"f.finding.json", b"{}"),
+    ]:  # fmt: skip
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(content)
+        with pytest.raises(StepFailed, match="output '"):
+            _declared(folder, ("note", "finding"), ())
+    folder, link, pipe = (tmp_path / kind / "a.note.json" for kind in ("folder", "link", "pipe"))
+    for path in folder, link.parent, pipe.parent:
+        path.mkdir(parents=True)
+    link.symlink_to(tmp_path / "file")
+    os.mkfifo(pipe)
+    for path, said in (folder, "Is a directory"), (link, "symbolic link"), (pipe, "no file of at most"):
+        with pytest.raises(StepFailed, match=said):
+            _declared(path.parent, ("note",), ())
+
+
+def test_a_name_that_no_record_takes_is_the_role_makers_fault() -> None:
+    with pytest.raises(InvalidName, match="'a b' is not a name"):
+        Output("a b", {}, of="note")
 
 
 async def test_killed_it_goes_on_from_the_journal_and_buys_nothing_twice(

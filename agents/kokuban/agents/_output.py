@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kokuban.schemas import KINDS, Wire
+from kokuban.schemas.subjects import token
 
 _KIND_OF = {shape: kind for kind, shape in KINDS.items()}
 
@@ -20,13 +21,17 @@ def kind_of(shape: type[Wire]) -> str:
 class Output:
     """An artifact to commit, under a name that is unique among its kind in this step, and what it derives from.
 
-    Of a built-in kind it is that kind's shape; of a registered one, named in `of`, what its JSON says.
+    Of a built-in kind it is that kind's shape; of a registered one, named in `of`, what its JSON says. Raises
+    `InvalidName` for a name that no record takes.
     """
 
     name: str
     artifact: Wire | Mapping[str, Any]
     derived_from: tuple[str, ...] = ()
     of: str = ""
+
+    def __post_init__(self) -> None:
+        token(self.name, "the name of an output")
 
     @property
     def kind(self) -> str:

@@ -47,7 +47,7 @@ class Given:
 
     def outputs(self) -> list[Output]:
         return [
-            Output(f"{kind}-{n}" if len(found) > 1 else kind, dict(value), of=kind)
+            Output(f"{kind[:60]}-{n}" if len(found) > 1 else kind, dict(value), of=kind)
             for kind, found in self._found.items()
             for n, value in enumerate(found, 1)
         ]

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from kokuban.agents.roles._shared import facts_of, feedback_of, scope_of
 from kokuban.agents.sandbox import Finished, programs, run
 from kokuban.blackboard.workspace import checkout
 from kokuban.schemas import KINDS
+from kokuban.schemas.subjects import token
 
 OUTPUT_CAP_BYTES = 64 * 1024
 TAIL_CHARS = 1_500
@@ -191,28 +193,44 @@ def _order(coding: Coding, files: list[tuple[dict[str, Any], bytes]]) -> dict[st
 
 
 def _declared(folder: Path, produces: tuple[str, ...], derived: tuple[str, ...]) -> list[Output]:
-    """What stands in files NAME.KIND.json. Raises `StepFailed` for one that cannot be taken, with its name."""
+    """What stands in files NAME.KIND.json; nothing when the folder is gone. Raises `StepFailed` for one that cannot be
+    taken, with its name."""
     outputs: list[Output] = []
-    if folder.is_symlink() or not folder.is_dir():
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise StepFailed("tool", "the folder of its output ($KOKUBAN_OUTPUT) was replaced by something else")
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
         raise StepFailed(
-            "tool", "the folder of its output ($KOKUBAN_OUTPUT) was removed, or replaced by something else"
-        )
-    for path in sorted(folder.iterdir())[: MAX_FILES + 1]:
+            "tool", f"the folder of its output ($KOKUBAN_OUTPUT) cannot be read ({error.strerror})"
+        ) from error
+    for path in paths[: MAX_FILES + 1]:
         name, _, kind = path.name.removesuffix(".json").rpartition(".")
         if len(outputs) == MAX_FILES:
             raise StepFailed("tool", f"more than {MAX_FILES} files of output")
         if not path.name.endswith(".json") or not name or kind not in produces:
             wanted = f"NAME.KIND.json of a kind that is asked: {', '.join(produces)}"
             raise StepFailed("tool", f"output {path.name[:100]!r} is no {wanted}")
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-            raise StepFailed("tool", f"output {path.name[:100]!r} is no file of at most {MAX_FILE_BYTES:,} bytes")
         try:
-            value = json.loads(path.read_bytes())
+            token(name, "the name of an output")
+            value = msgspec.json.decode(_content(path))
             artifact = msgspec.convert(value, KINDS[kind]) if kind in KINDS else value
-        except (ValueError, RecursionError) as error:
-            raise StepFailed("tool", f"output {path.name[:100]!r}: {str(error)[:300]}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            said = error.strerror if isinstance(error, OSError) else str(error)[:300]
+            raise StepFailed("tool", f"output {path.name[:100]!r}: {said}") from error
         outputs.append(Output(name, artifact, derived, of="" if kind in KINDS else kind))
     return outputs
+
+
+def _content(path: Path) -> bytes:
+    """Of a plain file. Raises `OSError` and `ValueError`."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+            raise ValueError(f"no file of at most {MAX_FILE_BYTES:,} bytes")
+        return file.read()
 
 
 def _ended(done: Finished | None, said: str) -> str:
