@@ -158,7 +158,8 @@ def test_no_output_and_output_that_cannot_be_taken_are_never_our_fault(tmp_path:
     for name, content in [
         (b"\xff.note.json", b"{}"), (b"A.note.json", b"{}"), (b"a.b.note.json", b"{}"),
         (b"x" * 65 + b".note.json", b"{}"), (b"a.note.json", b"["), (b"b.note.json", b"[" * 100_000),
-        (b"c.note.json", b"1e999"), (b"d.note.json", b'"\\ud800"'), (b"e.note.json", b"\xff"), (b"f.finding.json", b"{}"),
+        (b"c.note.json", b"1e999"), (b"d.note.json", b'"\\ud800"'), (b"e.note.json", b"\xff"),
+        (b"f.finding.json", b"{}"),
     ]:  # fmt: skip
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(content)
