@@ -202,7 +202,7 @@ class Scene:
         model = script(home / "script.json", *said)
         clerk = Obedient(own, critique)
         async with (
-            Toolbox.open(home / "tools.toml", self.outside.tools()) as box,
+            Toolbox.open(home / "tools.toml", self.outside.tools(), patience_seconds=60) as box,
             team(self.url, model, home / "team", roles=["planner"]),
             self._member("clerk", clerk, home, box, reflect=attempts > 1),
             self._gatherer(model, home, bool(note)),
@@ -223,7 +223,7 @@ class Scene:
             yield
             return
         async with (
-            Toolbox.open(home / "tools.toml", self.outside.tools()) as box,
+            Toolbox.open(home / "tools.toml", self.outside.tools(), patience_seconds=60) as box,
             self._member("gatherer", open_model(model, env={}), home, box),
         ):
             yield

@@ -32,7 +32,7 @@ async def call(box: Toolbox, name: str, context: ToolContext, **values: object) 
 
 
 async def test_the_file_of_the_page_and_all_its_tools(folder: Path) -> None:
-    async with Toolbox.open(folder / "tools.toml") as box:
+    async with Toolbox.open(folder / "tools.toml", patience_seconds=60) as box:
         assert box.disabled == {}
         assert {tool.name: (tool.tier, tool.effect) for tool in box.tools} == {
             "balance": ("read", "read"), "transfer": ("consequential", "keyed"), "notes_find": ("read", "read"),

@@ -24,10 +24,10 @@ SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
 @asynccontextmanager
-async def opened(folder: Path, text: str) -> AsyncIterator[Toolbox]:
+async def opened(folder: Path, text: str, patience_seconds: float = 60) -> AsyncIterator[Toolbox]:
     file = folder / "tools.toml"
     file.write_text(text, "utf-8")
-    async with Toolbox.open(file) as box:
+    async with Toolbox.open(file, patience_seconds=patience_seconds) as box:
         yield box
 
 
@@ -141,6 +141,29 @@ async def test_a_server_that_comes_later_has_its_tools_then(tmp_path: Path, monk
             assert box.disabled == {}
             assert (await until_it_answers(box, "h_add")).text == "3"
             assert next(tool.tier for tool in box.tools if tool.name == "h_add") == "read"
+
+
+async def test_a_server_that_hangs_is_not_waited_for_and_has_its_tools_when_it_answers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        async with opened(tmp_path, f'[mcp.h]\nurl = "http://127.0.0.1:{port}/mcp"\n', 0.1) as box:
+            assert box.tools == ()
+            assert box.disabled == {"h_*": "no answer within 0.1 s"}
+            silent.close()
+            with served(port):
+                await eventually(lambda: box.tools, seconds=30)
+                assert box.disabled == {}
+
+
+async def test_a_worker_does_not_wait_long_for_a_server_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _mcp.PATIENCE_SECONDS <= 5
+    monkeypatch.setattr(_mcp, "START_SECONDS", 3_600.0)
+    command = f'["{sys.executable}", "-c", "import sys; sys.stdin.read()"]'
+    (tmp_path / "tools.toml").write_text(f"[mcp.s]\ncommand = {command}\n", "utf-8")
+    async with asyncio.timeout(60), Toolbox.open(tmp_path / "tools.toml") as box:
+        assert box.disabled == {"s_*": f"no answer within {_mcp.PATIENCE_SECONDS:g} s"}
 
 
 async def test_a_server_that_dies_leaves_its_call_open_and_is_started_again(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ class _There(NamedTuple):
     troubles: dict[str, str]
 
 
+PATIENCE_SECONDS = 20.0
+"""How long a server is waited for: who looks once wants to see what it has."""
+
 tools_option = click.option(
     "--tools", "tools_file", type=PATH, metavar="FILE", envvar="KOKUBAN_TOOLS",
     help="Python modules and MCP servers, beside the built-in tools (TOML; see docs/tools.md).",
@@ -89,7 +92,7 @@ def _open(file: Path | None) -> _There:
 async def _of(file: Path) -> _There:
     from kokuban.agents.toolbox import Toolbox
 
-    async with Toolbox.open(file) as box:
+    async with Toolbox.open(file, patience_seconds=PATIENCE_SECONDS) as box:
         troubles = dict(box.disabled)
         known = {tool.name for tool in (*box.built_in, *box.tools)} | troubles.keys()
         troubles |= dict.fromkeys(box.file.tool.keys() - known, "the file declares it, and it is not there")

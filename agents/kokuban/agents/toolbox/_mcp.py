@@ -24,6 +24,8 @@ from kokuban.agents.toolbox._results import text_of
 from kokuban.agents.tools import Tool, ToolContext, ToolError
 from kokuban.schemas import digest
 
+PATIENCE_SECONDS = 5.0
+"""How long a worker that starts waits for a server: one that comes later has its tools then."""
 START_SECONDS, GRACE_SECONDS = 20.0, 3.0
 PING_EVERY_SECONDS, PING_SECONDS = 1.0, 10.0
 PAUSE_SECONDS = 0.1
@@ -59,18 +61,18 @@ class McpSource:
         self._now: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Connect, within bounds. A server that cannot be reached has no tools yet; it is tried again all the same, and
-        has them when it comes."""
+    async def start(self, patience_seconds: float) -> None:
+        """Connect, and wait for that, but not long. A server that cannot be reached has no tools yet; it is tried again
+        all the same, and has them when it comes."""
         self._task = asyncio.create_task(self._keep())
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(patience_seconds):
                 await self._tried.wait()
         except TimeoutError:
-            self.why_not = f"no answer within {START_SECONDS:g} s"
-        if not self.connected:  # it may be starting, too
+            self.why_not = f"no answer within {patience_seconds:g} s"
+        else:  # it may be starting, too
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), GRACE_SECONDS)
+                await asyncio.wait_for(self._ready.wait(), min(GRACE_SECONDS, patience_seconds))
         if not self.connected:
             log.warning("MCP server has no tools yet", server=self.name, why=self.why_not)
 
@@ -176,8 +178,10 @@ class McpSource:
                     self._first = listed if self._first is None else self._first
                     self._now = {name: _version(one) for name, one in listed.items()}
                     self._ready.set()
-                    self._tried.set()
                     self.why_not = ""
+                    if self._tried.is_set():
+                        log.info("MCP server is there", server=self.name, tools=len(listed))
+                    self._tried.set()
                     pause = PAUSE_SECONDS
                     await self._until_broken(session)
             except asyncio.CancelledError:

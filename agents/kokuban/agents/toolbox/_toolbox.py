@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from kokuban.agents.toolbox._file import InvalidToolbox, ToolboxFile, parse_toolbox
-from kokuban.agents.toolbox._mcp import McpSource
+from kokuban.agents.toolbox._mcp import PATIENCE_SECONDS, McpSource
 from kokuban.agents.tools import BUILT_IN_TOOLS, Registry, Tool, ToolError
 from kokuban.blackboard.redaction import conceal
 
@@ -71,9 +71,11 @@ class Toolbox:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path, more: Sequence[Tool] = ()) -> AsyncIterator[Toolbox]:
+    async def open(
+        cls, path: Path, more: Sequence[Tool] = (), *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> AsyncIterator[Toolbox]:
         """Read the file, import its modules, connect to its servers; let go of them at the end. `more` are tools of the
-        caller's own. Raises `InvalidToolbox`."""
+        caller's own, `patience_seconds` is what all servers together are waited for. Raises `InvalidToolbox`."""
         try:
             file = parse_toolbox(path.read_text("utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +85,7 @@ class Toolbox:
         seconds = {name: d.timeout_seconds for name, d in file.tool.items() if d.timeout_seconds is not None}
         sources = [McpSource(name, server, folder, seconds) for name, server in file.mcp.items()]
         try:
-            await asyncio.gather(*(source.start() for source in sources))
+            await asyncio.gather(*(source.start(patience_seconds) for source in sources))
             box = cls(file, tools, sources)
             known = {*(tool.name for tool in (*box.built_in, *box.tools)), *box.disabled}
             absent = tuple(f"{source.name}_" for source in sources if not source.connected)
