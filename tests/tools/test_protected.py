@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kokuban.agents.policy import InvalidPolicy, Policy, PolicyFile
 from kokuban.agents.tools import ToolContext, ToolError
-from kokuban.agents.tools._addresses import bus_places, is_own
+from kokuban.agents.tools._addresses import bus_places, is_own, places
 from kokuban.agents.tools.fetch import fetch
 from kokuban.blackboard import Client
 from kokuban.blackboard.registered import register_kind, register_role
@@ -138,6 +140,21 @@ async def test_every_server_of_the_cluster_and_the_machine_itself_count(nats_ser
     assert set(bus_places(f"nats://{name}:4333, b:4444,")) >= {f"{name.lower()}:4333", "b:4444", "b:8222"}
     assert bus_places("a:99999", "[", "a:b") == ()
     assert bus_places(f"tls://ann:secret@{name}:4333")[0] == f"{name.lower()}:4333"
+
+
+ODD = st.sampled_from(
+    ["nats://", "http://", "://", "[", "]", "::1", "@", ":", ",", "a", "4", "99999", "-1", "%", "/", "\ud800"]
+)
+
+
+@given(st.text() | st.lists(ODD, max_size=8).map("".join))
+@example("a,b")
+@example("a:1,b:2")
+def test_of_any_text_the_places_are_hosts_with_ports_or_none(text: str) -> None:
+    for place in (*places(text), *bus_places(text)):
+        host, _, port = place.rpartition(":")
+        assert host
+        assert 0 < int(port) < 65_536
 
 
 @pytest.mark.parametrize(
