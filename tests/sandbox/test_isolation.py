@@ -56,6 +56,19 @@ async def test_only_its_own_folders_can_be_written(tmp_path: Path) -> None:
 
 
 @boxed
+@pytest.mark.parametrize(("cwd", "home"), [("home/work", "home"), ("work", "work/home"), ("work", "home")])
+async def test_its_own_folders_cannot_be_replaced_by_links(tmp_path: Path, cwd: str, home: str) -> None:
+    """Whoever reads them afterwards reads nothing else."""
+    (tmp_path / cwd).mkdir(parents=True)
+    words = f"cd {tmp_path}; for f in {cwd} {home}; do mv $f $f.away; rm -rf $f; ln -sfn /etc $f; done; true"
+    done = await run(words, cwd=tmp_path / cwd, home=tmp_path / home, timeout_seconds=20, asked="required")
+    assert done.ok, done.output
+    assert (tmp_path / cwd).is_dir()
+    assert not (tmp_path / cwd).is_symlink()
+    assert not (tmp_path / home).is_symlink()
+
+
+@boxed
 async def test_nobodys_home_and_no_other_process_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("canary")
